@@ -1,0 +1,1 @@
+"""redrive: the dead-letter layer for Python."""

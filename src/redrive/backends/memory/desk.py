@@ -1,0 +1,44 @@
+"""The desk in memory, for tests and for stores in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from uuid import UUID, uuid4
+
+from redrive.model.operation import AuditRow, LedgerRow, Operation
+
+
+class MemoryDesk:
+    """Keeps operations, ledgers and audit for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._id = uuid4()
+        self._operations: dict[UUID, Operation] = {}
+        self._ledger: dict[tuple[UUID, UUID, int], LedgerRow] = {}
+        self._audit: list[AuditRow] = []
+
+    async def identity(self) -> UUID:
+        return self._id
+
+    async def save(self, operations: Sequence[Operation]) -> None:
+        self._operations |= {operation.id: operation for operation in operations}
+
+    async def operations(self, *, limit: int = 100) -> list[Operation]:
+        return sorted(self._operations.values(), key=attrgetter("started_at", "id"), reverse=True)[:limit]
+
+    async def operation(self, id: UUID) -> Operation | None:
+        return self._operations.get(id)
+
+    async def record(self, rows: Sequence[LedgerRow]) -> None:
+        self._ledger |= {(row.operation, row.letter, row.generation): row for row in rows}
+
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
+        rows = [row for row in self._ledger.values() if row.operation == operation and (after is None or row.letter > after)]
+        return sorted(rows, key=attrgetter("letter", "generation"))[:limit]
+
+    async def note(self, rows: Sequence[AuditRow]) -> None:
+        self._audit += rows
+
+    async def audit(self, *, limit: int = 100) -> list[AuditRow]:
+        return self._audit[::-1][:limit]

@@ -1,0 +1,216 @@
+"""Letters in a dict: the fake for tests, and the oracle every other store is compared with."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from redrive.model.amendment import Amended, Amendment, amended
+from redrive.model.arrival import Held, arrive
+from redrive.model.cursor import cursor, key_of
+from redrive.model.instant import micros
+from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.letter import Letter
+from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, matches, tally_key
+from redrive.model.settlement import Settled, Settlement, settled
+from redrive.model.status import OPEN, Status
+from redrive.ports.capabilities import Capabilities
+
+
+class _Grip(Struct, frozen=True):
+    token: int
+    owner: str
+    until: datetime
+
+
+class MemoryLetters:
+    """Holds letters for as long as the process lives. Safe from threads."""
+
+    capabilities = Capabilities(embedded=True, inline=True, groups=True)
+
+    def __init__(self) -> None:
+        self._letters: dict[UUID, Letter] = {}
+        self._grips: dict[UUID, _Grip] = {}
+        self._token = 0
+        self._lock = threading.Lock()
+
+    async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
+        now = now or datetime.now(UTC)
+        answers = []
+        with self._lock:
+            for arriving in letters:
+                letter, held = arrive(self._letters.get(arriving.id), arriving, now)
+                self._letters[letter.id] = letter
+                if held is Held.REOPENED:
+                    self._grips.pop(letter.id, None)
+                answers.append(held)
+        return answers
+
+    async def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
+        now = now or datetime.now(UTC)
+        with self._lock:
+            return [self._seen(letter, now) if (letter := self._letters.get(id)) else None for id in ids]
+
+    async def find(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: Order = Order.NEWEST,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
+    ) -> Page:
+        at = attrgetter("updated_at" if order is Order.UPDATED else "dead_lettered_at")
+        oldest_first = order is Order.OLDEST
+
+        def key(letter: Letter) -> tuple[int, bytes]:
+            return micros(at(letter)), letter.id.bytes
+
+        found = sorted(self._matching(query, now), key=key, reverse=not oldest_first)
+        if (last := key_of(after, order)) is not None:
+            found = [letter for letter in found if (key(letter) > last if oldest_first else key(letter) < last)]
+        page = tuple(found[:limit])
+        return Page(letters=page, next=cursor((order, *key(page[-1]))) if len(found) > limit else None)
+
+    async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
+        return len(self._matching(query, now))
+
+    async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
+        return dict(Counter(map(tally_key(by), self._matching(query, now))))
+
+    async def groups(
+        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+    ) -> GroupPage:
+        members: dict[str, list[Letter]] = {}
+        for letter in self._matching(query, now):
+            members.setdefault(letter.failure.fingerprint, []).append(letter)
+
+        def key(group: Group) -> tuple[int, bytes]:
+            return micros(group.last_seen), group.fingerprint.encode()
+
+        found = sorted((_group(letters) for letters in members.values()), key=key, reverse=True)
+        if (last := key_of(after, "groups")) is not None:
+            found = [group for group in found if key(group) < last]
+        page = tuple(found[:limit])
+        return GroupPage(groups=page, next=cursor(("groups", *key(page[-1]))) if len(found) > limit else None)
+
+    async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
+        now = now or datetime.now(UTC)
+        with self._lock:
+            free = [
+                letter for letter in self._candidates(claim, now) if letter.status in OPEN and self._grip(letter.id, now) is None
+            ]
+            self._token += 1
+            grip = _Grip(self._token, claim.owner, now + claim.lease)
+            taken = free[: claim.limit]
+            self._grips.update((letter.id, grip) for letter in taken)
+            return [Claimed(letter=self._seen(letter, now), lease=_lease(letter, grip)) for letter in taken]
+
+    async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
+        now = now or datetime.now(UTC)
+        answers: list[Lease | None] = []
+        with self._lock:
+            for lease in leases:
+                letter, grip = self._letters.get(lease.id), self._grip(lease.id, now)
+                if letter is None or grip is None or grip.token != lease.token or letter.generation != lease.generation:
+                    answers.append(None)
+                    continue
+                self._grips[lease.id] = longer = _Grip(grip.token, grip.owner, max(grip.until, now + by))
+                answers.append(_lease(letter, longer))
+        return answers
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
+        now = now or datetime.now(UTC)
+        answers = []
+        with self._lock:
+            for settlement in settlements:
+                letter, grip = self._letters.get(settlement.id), self._grip(settlement.id, now)
+                if letter is None:
+                    answers.append(Settled.MISSING)
+                elif grip is None or grip.token != settlement.token or letter.generation != settlement.generation:
+                    answers.append(Settled.LEASE_LOST)
+                else:
+                    del self._grips[letter.id]
+                    self._letters[letter.id] = settled(letter, settlement.outcome, now)
+                    answers.append(Settled.DONE)
+        return answers
+
+    async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
+        now = now or datetime.now(UTC)
+        answers = []
+        with self._lock:
+            for amendment in amendments:
+                letter = self._letters.get(amendment.id)
+                if letter is None:
+                    answers.append(Amended.MISSING)
+                elif self._grip(letter.id, now):
+                    answers.append(Amended.LEASED)
+                else:
+                    self._letters[letter.id], answer = amended(letter, amendment, now)
+                    answers.append(answer)
+        return answers
+
+    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
+        found = [letter for letter in self._matching(query, now) if letter.status is not Status.RETRYING]
+        found.sort(key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+        with self._lock:
+            for letter in found[:limit]:
+                self._letters.pop(letter.id, None)
+                self._grips.pop(letter.id, None)
+        return found[:limit]
+
+    async def check(self) -> None:
+        """A dict is always ready."""
+
+    async def close(self) -> None:
+        """Nothing is held but memory."""
+
+    def _matching(self, query: Query, now: datetime | None) -> list[Letter]:
+        now = now or datetime.now(UTC)
+        with self._lock:
+            seen = [self._seen(letter, now) for letter in self._letters.values()]
+        return [letter for letter in seen if matches(query, letter)]
+
+    def _candidates(self, claim: Claim, now: datetime) -> Iterable[Letter]:
+        if claim.ids is not None:
+            return [letter for id in dict.fromkeys(claim.ids) if (letter := self._letters.get(id))]
+        if claim.query is not None:
+            wanted = [letter for letter in self._letters.values() if matches(claim.query, self._seen(letter, now))]
+            return sorted(wanted, key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+        due = [
+            letter
+            for letter in self._letters.values()
+            if letter.status is Status.PENDING and letter.retry.next_retry_at is not None and letter.retry.next_retry_at <= now
+        ]
+        return sorted(due, key=lambda letter: (-letter.priority, letter.retry.next_retry_at, letter.id.bytes))
+
+    def _grip(self, id: UUID, now: datetime) -> _Grip | None:
+        grip = self._grips.get(id)
+        return grip if grip is not None and grip.until > now else None
+
+    def _seen(self, letter: Letter, now: datetime) -> Letter:
+        return replace(letter, status=Status.RETRYING) if self._grip(letter.id, now) else letter
+
+
+def _lease(letter: Letter, grip: _Grip) -> Lease:
+    return Lease(id=letter.id, token=grip.token, generation=letter.generation, owner=grip.owner, until=grip.until)
+
+
+def _group(letters: list[Letter]) -> Group:
+    latest = max(letters, key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+    return Group(
+        fingerprint=latest.failure.fingerprint,
+        error=latest.failure.type,
+        message=latest.failure.message,
+        category=latest.failure.category,
+        count=len(letters),
+        first_seen=min(letter.dead_lettered_at for letter in letters),
+        last_seen=latest.dead_lettered_at,
+    )

@@ -1,0 +1,99 @@
+"""The desk on SQLite, in the same file as the letters."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import chain
+from uuid import UUID, uuid4
+
+from msgspec import msgpack
+
+from redrive.backends.sqlite.database import Database
+from redrive.backends.sqlite.rows import write_rows
+from redrive.model.instant import instant, micros
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+
+_decode_operation = msgpack.Decoder(Operation).decode
+
+
+class SqliteDesk:
+    """Operations, ledgers and audit, as durable as the letters."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def identity(self) -> UUID:
+        return await self._database.write(_identity, None)
+
+    async def save(self, operations: Sequence[Operation]) -> None:
+        await self._database.write(_save, operations)
+
+    async def operations(self, *, limit: int = 100) -> list[Operation]:
+        sql = "SELECT data FROM operations ORDER BY started_at DESC, id DESC LIMIT ?"
+        rows = await self._database.read(lambda connection: connection.execute(sql, [limit]).fetchall())
+        return [_decode_operation(data) for (data,) in rows]
+
+    async def operation(self, id: UUID) -> Operation | None:
+        sql = "SELECT data FROM operations WHERE id = ?"
+        row = await self._database.read(lambda connection: connection.execute(sql, [id.bytes]).fetchone())
+        return _decode_operation(row[0]) if row else None
+
+    async def record(self, rows: Sequence[LedgerRow]) -> None:
+        await self._database.write(_record, rows)
+
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
+        sql = (
+            "SELECT letter, generation, entry, at, detail FROM ledger WHERE operation = ? AND letter > ?"
+            " ORDER BY letter, generation LIMIT ?"
+        )
+        parameters = [operation.bytes, after.bytes if after else b"", limit]
+        rows = await self._database.read(lambda connection: connection.execute(sql, parameters).fetchall())
+        return [
+            LedgerRow(
+                operation=operation,
+                letter=UUID(bytes=letter),
+                generation=generation,
+                entry=Entry(entry),
+                at=instant(at),
+                detail=detail,
+            )
+            for letter, generation, entry, at, detail in rows
+        ]
+
+    async def note(self, rows: Sequence[AuditRow]) -> None:
+        await self._database.write(_note, rows)
+
+    async def audit(self, *, limit: int = 100) -> list[AuditRow]:
+        sql = "SELECT at, by, act, subject, detail FROM audit ORDER BY seq DESC LIMIT ?"
+        rows = await self._database.read(lambda connection: connection.execute(sql, [limit]).fetchall())
+        return [AuditRow(at=instant(at), by=by, act=act, subject=subject, detail=detail) for at, by, act, subject, detail in rows]
+
+
+def _identity(connection: sqlite3.Connection, requests: list[None]) -> list[UUID]:
+    row = connection.execute("SELECT id FROM desk").fetchone()
+    if row is None:
+        row = (uuid4().bytes,)
+        connection.execute("INSERT INTO desk VALUES (?)", row)
+    return [UUID(bytes=row[0])] * len(requests)
+
+
+def _save(connection: sqlite3.Connection, requests: list[Sequence[Operation]]) -> list[None]:
+    rows = [(one.id.bytes, micros(one.started_at), msgpack.encode(one)) for one in chain.from_iterable(requests)]
+    write_rows(connection, "INSERT OR REPLACE INTO operations (id, started_at, data)", rows)
+    return [None] * len(requests)
+
+
+def _record(connection: sqlite3.Connection, requests: list[Sequence[LedgerRow]]) -> list[None]:
+    rows = [
+        (row.operation.bytes, row.letter.bytes, row.generation, row.entry.value, micros(row.at), row.detail)
+        for row in chain.from_iterable(requests)
+    ]
+    write_rows(connection, "INSERT OR REPLACE INTO ledger (operation, letter, generation, entry, at, detail)", rows)
+    return [None] * len(requests)
+
+
+def _note(connection: sqlite3.Connection, requests: list[Sequence[AuditRow]]) -> list[None]:
+    rows = [(micros(row.at), row.by, row.act, row.subject, row.detail) for row in chain.from_iterable(requests)]
+    write_rows(connection, "INSERT INTO audit (at, by, act, subject, detail)", rows)
+    return [None] * len(requests)

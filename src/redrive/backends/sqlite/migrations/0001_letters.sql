@@ -1,0 +1,46 @@
+-- Instants are microseconds since 1970. `data` is the whole letter in its stored form; the columns are what is asked for.
+CREATE TABLE letters (
+    seq              INTEGER PRIMARY KEY,
+    id               BLOB NOT NULL UNIQUE,
+    namespace        TEXT NOT NULL,
+    source           TEXT NOT NULL,
+    source_id        TEXT NOT NULL,
+    key              BLOB,
+    kind             TEXT,
+    status           TEXT NOT NULL,
+    generation       INTEGER NOT NULL,
+    category         TEXT NOT NULL,
+    error            TEXT NOT NULL,
+    error_name       TEXT NOT NULL,
+    fingerprint      TEXT NOT NULL,
+    tags             TEXT,
+    priority         INTEGER NOT NULL,
+    attempts         INTEGER NOT NULL,
+    dead_lettered_at INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL,
+    next_retry_at    INTEGER,
+    expires_at       INTEGER,
+    data             BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX letters_by_age ON letters (dead_lettered_at);
+CREATE INDEX letters_by_status ON letters (status, dead_lettered_at);
+CREATE INDEX letters_by_group ON letters (fingerprint, dead_lettered_at);
+
+-- A row for each letter that waits for a retry or is leased; narrow, so that claiming touches little.
+-- `at` is when it may be claimed as due: its retry's time, or the end of the lease on it if that is later.
+CREATE TABLE claims (
+    id       BLOB PRIMARY KEY,
+    priority INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    is_due   INTEGER NOT NULL,
+    token    INTEGER,
+    owner    TEXT,
+    until    INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX claims_due ON claims (priority DESC, at) WHERE is_due;
+
+-- One row: the last fencing token given out, which is also the last instant that the store's clock is known to have passed.
+CREATE TABLE fence (token INTEGER NOT NULL) STRICT;
+INSERT INTO fence VALUES (0);

@@ -1,0 +1,75 @@
+"""Questions as SQL. Three-valued logic is kept out: a comparison with what is not there is false, never NULL."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, assert_never
+
+from redrive.model.instant import micros
+from redrive.model.query import And, Field, Is, Not, Or, Query
+from redrive.model.status import Status
+
+COLUMN: dict[Field, str] = {
+    Field.NAMESPACE: "l.namespace",
+    Field.SOURCE: "l.source",
+    Field.SOURCE_ID: "l.source_id",
+    Field.STATUS: "l.status",
+    Field.CATEGORY: "l.category",
+    Field.ERROR: "l.error",
+    Field.GROUP: "l.fingerprint",
+    Field.KEY: "l.key",
+    Field.KIND: "l.kind",
+    Field.PRIORITY: "l.priority",
+    Field.ATTEMPTS: "l.attempts",
+    Field.GENERATION: "l.generation",
+    Field.DEAD_LETTERED_AT: "l.dead_lettered_at",
+    Field.UPDATED_AT: "l.updated_at",
+    Field.NEXT_RETRY_AT: "l.next_retry_at",
+    Field.EXPIRES_AT: "l.expires_at",
+}
+
+_NULLABLE = frozenset({Field.KEY, Field.KIND, Field.NEXT_RETRY_AT, Field.EXPIRES_AT})
+IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
+
+
+def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
+    """A condition on `letters l`, and its parameters."""
+    match query:
+        case Is(field=Field.STATUS, value=value, op=op) if op == "=":
+            if value == Status.RETRYING:
+                return IS_LEASED, [micros(now)]
+            return f"(l.status = ? AND NOT {IS_LEASED})", [str(value), micros(now)]
+        case Is(field=Field.STATUS, value=value, op=op):
+            status = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END"
+            return f"{status} {op.value} ?", [micros(now), str(value)]
+        case Is(field=Field.TAG, value=value, op=op):
+            return f"EXISTS (SELECT 1 FROM json_each(l.tags) WHERE value {op.value} ?)", [value]
+        case Is(field=Field.ERROR, value=value, op=op):
+            column = "l.error" if "." in value else "l.error_name"
+            return f"{column} {op.value} ?", [value]
+        case Is(field=field, value=value, op=op):
+            plain = micros(value) if isinstance(value, datetime) else value
+            condition = f"{COLUMN[field]} {op.value} ?"
+            if field in _NULLABLE:
+                condition = f"({COLUMN[field]} IS NOT NULL AND {condition})"
+            return condition, [plain]
+        case And(parts=parts):
+            return _joined(parts, " AND ", "1", now)
+        case Or(parts=parts):
+            return _joined(parts, " OR ", "0", now)
+        case Not(part=part):
+            condition, parameters = compiled(part, now)
+            return f"NOT ({condition})", parameters
+        case _:
+            assert_never(query)
+
+
+def _joined(parts: tuple[Query, ...], word: str, empty: str, now: datetime) -> tuple[str, list[Any]]:
+    if not parts:
+        return empty, []
+    conditions, parameters = [], []
+    for part in parts:
+        condition, values = compiled(part, now)
+        conditions.append(condition)
+        parameters += values
+    return f"({word.join(conditions)})", parameters

@@ -1,0 +1,62 @@
+"""Install and upgrade of the schema: numbered SQL files, each applied once, all in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from importlib import resources
+
+from redrive.model.errors import SchemaTooNew, StoreCorrupt
+
+APPLICATION_ID = 0x72647276
+"""Marks a file as redrive's ("rdrv"), so that another program's database is never touched."""
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Number and text of every migration, in order."""
+    folder = resources.files(__package__) / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+
+
+def upgrade(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the database to this release's schema; refuse a newer one and another program's."""
+    found = _version(connection)
+    known = migrations()
+    newest = known[-1][0]
+    if found == newest:
+        return
+    if found > newest:
+        raise SchemaTooNew(f"{path} has schema {found}, this redrive knows {newest}; upgrade redrive to open it")
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        found = _version(connection)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise StoreCorrupt(f"{path} is another program's database; choose another path")
+        for number, text in known:
+            if number > found:
+                for statement in _statements(text):
+                    connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {newest}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _statements(text: str) -> list[str]:
+    # `executescript` would commit the open transaction, so the text is cut where SQLite says a statement is whole.
+    statements, current = [], ""
+    for line in text.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements

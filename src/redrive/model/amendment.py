@@ -1,0 +1,89 @@
+"""Amending: what people and operations change on a letter that nobody holds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from redrive.model.letter import BodyRef, Headers, Letter, Original
+from redrive.model.status import TRANSITIONS, Act, Status
+
+_LEADS_TO = {
+    Act.CONFIRM: Status.COMPLETED,
+    Act.REQUEUE: Status.PENDING,
+    Act.QUARANTINE: Status.QUARANTINED,
+    Act.ARCHIVE: Status.ARCHIVED,
+    Act.RESTORE: Status.PENDING,
+    Act.DISCARD: Status.DISCARDED,
+}
+
+
+class Amendment(Struct, frozen=True, kw_only=True):
+    """A change to one letter; what is not given stays as it is."""
+
+    id: UUID
+    generation: int | None = None
+    """When given, a letter that was reopened meanwhile is left alone."""
+    act: Act | None = None
+    """confirm, requeue, quarantine, archive, restore or discard."""
+    reason: str | None = None
+    body: bytes | UnsetType = UNSET
+    body_ref: BodyRef | UnsetType | None = UNSET
+    content_type: str | UnsetType = UNSET
+    headers: Headers | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    next_retry_at: datetime | UnsetType | None = UNSET
+    expires_at: datetime | UnsetType | None = UNSET
+
+
+class Amended(StrEnum):
+    """What became of one amendment."""
+
+    DONE = "done"
+    MISSING = "missing"
+    LEASED = "leased"
+    """Somebody holds the letter."""
+    ILLEGAL = "illegal"
+    """The act is not allowed from the letter's status."""
+    STALE = "stale"
+    """The letter was reopened meanwhile."""
+
+
+def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter, Amended]:
+    """The letter after the amendment, and what became of it. The caller has checked that nobody holds the letter."""
+    if amendment.generation is not None and amendment.generation != letter.generation:
+        return letter, Amended.STALE
+    if amendment.act is not None and (amendment.act not in _LEADS_TO or letter.status not in TRANSITIONS[amendment.act][0]):
+        return letter, Amended.ILLEGAL
+    changes: dict[str, Any] = {"updated_at": now}
+    for name in ("priority", "tags", "metadata", "expires_at"):
+        if (value := getattr(amendment, name)) is not UNSET:
+            changes[name] = value
+    content = {
+        name: value
+        for name in ("body", "body_ref", "content_type", "headers")
+        if (value := getattr(amendment, name)) is not UNSET
+    }
+    if "body" in content:
+        content.setdefault("body_ref", None)
+    if content:
+        changes |= content
+        changes["original"] = letter.original or Original(
+            body=letter.body, body_ref=letter.body_ref, content_type=letter.content_type, headers=letter.headers
+        )
+    if amendment.next_retry_at is not UNSET:
+        changes["retry"] = replace(letter.retry, next_retry_at=amendment.next_retry_at)
+    if amendment.act is not None:
+        changes["status"] = _LEADS_TO[amendment.act]
+        if amendment.act is not Act.REQUEUE and amendment.next_retry_at is UNSET:
+            changes["retry"] = replace(letter.retry, next_retry_at=None)
+        if amendment.reason is not None:
+            changes["metadata"] = {**changes.get("metadata", letter.metadata), f"{amendment.act}_reason": amendment.reason}
+    return replace(letter, **changes), Amended.DONE

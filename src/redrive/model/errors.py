@@ -1,0 +1,135 @@
+"""Every error redrive raises. Each class answers: what should the caller do?
+
+RedriveError
+├── NotHeld                 the letter is nowhere durable: do not acknowledge the source
+│   └── BodyTooLarge        raise the limit, or give the store a folder for bodies
+├── StoreError              the store could not do it
+│   ├── StoreUnavailable    transient: try again later
+│   ├── StoreFull           free some space, then try again
+│   ├── StoreCorrupt        restore the file from a backup, or move it aside
+│   ├── StoreNotWritable    mend the path or its rights
+│   └── SchemaTooNew        upgrade redrive
+├── LeaseLost               another worker took this letter over: drop it
+├── LetterLeased            somebody holds this letter: wait, or try again after the lease
+├── IllegalTransition       this act is not allowed from the letter's status
+├── UnknownLetter           no such letter: check the id
+├── BadSettings             mend the setting that is named
+│   ├── UnknownScheme       use one of the schemes that are listed
+│   └── BadCursor           start again from the first page
+├── MissingExtra            install the extra that is named
+└── Unsupported             this backend cannot do it: choose another way or another backend
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RedriveError(Exception):
+    """The root of all that redrive raises."""
+
+    code: ClassVar[str] = "error"
+    transient: ClassVar[bool] = False
+
+
+class NotHeld(RedriveError):
+    """The letter could not be held anywhere. Do not acknowledge the source: the message is still its own."""
+
+    code = "not_held"
+
+
+class BodyTooLarge(NotHeld):
+    """The body is over the limit and the store has no folder for large bodies. Raise the limit or configure one."""
+
+    code = "body_too_large"
+
+
+class StoreError(RedriveError):
+    """The store could not do what it was asked to; nothing was changed."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer, or is busy. Try again later."""
+
+    code = "store_unavailable"
+    transient = True
+
+
+class StoreFull(StoreError):
+    """No space is left for the store. Free some, then try again."""
+
+    code = "store_full"
+
+
+class StoreCorrupt(StoreError):
+    """The store's data cannot be read. Restore it from a backup, or move it aside."""
+
+    code = "store_corrupt"
+
+
+class StoreNotWritable(StoreError):
+    """The store's place cannot be opened or written. Mend the path or its rights."""
+
+    code = "store_not_writable"
+
+
+class SchemaTooNew(StoreError):
+    """A newer redrive wrote this store. Upgrade redrive before opening it."""
+
+    code = "schema_too_new"
+
+
+class LeaseLost(RedriveError):
+    """Another worker took this letter over. Drop it; do not retry."""
+
+    code = "lease_lost"
+
+
+class LetterLeased(RedriveError):
+    """Somebody holds this letter. Wait until they settle it or their lease ends."""
+
+    code = "letter_leased"
+
+
+class IllegalTransition(RedriveError):
+    """This act is not allowed from the letter's status. Nothing was changed."""
+
+    code = "illegal_transition"
+
+
+class UnknownLetter(RedriveError):
+    """There is no such letter. Check the id."""
+
+    code = "unknown_letter"
+
+
+class BadSettings(RedriveError):
+    """A setting is wrong. Mend the one that is named."""
+
+    code = "bad_settings"
+
+
+class UnknownScheme(BadSettings):
+    """No backend answers to this URL's scheme. Use one that is listed."""
+
+    code = "unknown_scheme"
+
+
+class BadCursor(BadSettings):
+    """This cursor was not made by this listing. Start again from the first page."""
+
+    code = "bad_cursor"
+
+
+class MissingExtra(RedriveError):
+    """An optional part is not installed. Install the extra that is named."""
+
+    code = "missing_extra"
+
+
+class Unsupported(RedriveError):
+    """This backend cannot do it. Choose another way, or another backend."""
+
+    code = "unsupported"

@@ -1,0 +1,181 @@
+"""The letter: a message that was given up on, with its failure and its history."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct, field
+
+from redrive.model.category import Category
+from redrive.model.status import Status
+
+Headers = tuple[tuple[str, bytes], ...]
+"""Names may repeat and values are raw, as brokers have them; `headers()` makes them from friendlier shapes."""
+
+HISTORY_LIMIT = 100
+"""Attempts kept a letter: the first, and the latest of the rest; `history_dropped` counts what was let go."""
+
+
+class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the message came from, as far as its source told."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    node: str | None = None
+    reply_to: str | None = None
+    request_id: str | None = None
+    trace: str | None = None
+    """W3C `traceparent` of the span in which it failed."""
+
+
+class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One link in the chain behind a failure."""
+
+    type: str
+    message: str
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong."""
+
+    type: str
+    """Fully qualified: `builtins.ValueError`, `httpx.ConnectTimeout`."""
+    message: str = ""
+    category: Category = Category.PERMANENT
+    traceback: str = ""
+    causes: tuple[Cause, ...] = ()
+    fingerprint: str = ""
+    fingerprint_version: int = 0
+
+
+class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One try that failed."""
+
+    at: datetime
+    occurrence: UUID
+    """Minted once a capture, kept through journal and retries: the same occurrence is never counted twice."""
+    error: str = ""
+    message: str = ""
+    took: timedelta | None = None
+    generation: int = 1
+    outcome_unknown: bool = False
+    """The answer was lost: it may have worked."""
+
+
+class RetryPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When redrive itself tries again. Without a plan (`never`), a letter waits for a person."""
+
+    policy: str = "never"
+    retry_count: int = 0
+    max_retries: int | None = None
+    """None: manual retries may go on for ever and exhaust nothing."""
+    next_retry_at: datetime | None = None
+
+
+class RedriveMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How often the letter was sent back, when last, and by which operation."""
+
+    count: int = 0
+    last_at: datetime | None = None
+    operation: UUID | None = None
+
+
+class BodyRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A body too large for the store: where it lies instead."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Original(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Content as it came, kept for ever once a letter was amended."""
+
+    body: bytes = b""
+    body_ref: BodyRef | None = None
+    content_type: str = ""
+    headers: Headers = ()
+
+
+class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One frozen value, the same on every engine and surface. A change makes a copy."""
+
+    id: UUID
+    source: str
+    source_id: str
+    failure: Failure
+    first_received_at: datetime
+    dead_lettered_at: datetime
+    updated_at: datetime
+    namespace: str = "default"
+    generation: int = 1
+    """How often this letter was opened."""
+    body: bytes = b""
+    body_ref: BodyRef | None = None
+    content_type: str = "application/octet-stream"
+    headers: Headers = ()
+    key: bytes | None = None
+    kind: str | None = None
+    reference: str | None = None
+    origin: Origin = Origin()
+    history: tuple[Attempt, ...] = ()
+    history_dropped: int = 0
+    expires_at: datetime | None = None
+    retry: RetryPlan = RetryPlan()
+    status: Status = Status.PENDING
+    priority: int = 0
+    """Higher goes first."""
+    depends_on: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
+    redrive: RedriveMark = RedriveMark()
+    original: Original | None = None
+
+    @property
+    def attempts(self) -> int:
+        """How many tries failed, those no longer in the history included."""
+        return len(self.history) + self.history_dropped
+
+    @property
+    def body_size(self) -> int:
+        return self.body_ref.size if self.body_ref else len(self.body)
+
+    def header(self, name: str) -> str | None:
+        """The first header of that name as text, without regard to case."""
+        wanted = name.lower()
+        for known, value in self.headers:
+            if known.lower() == wanted:
+                return value.decode("utf-8", "replace")
+        return None
+
+
+def letter_id(namespace: str, source: str, source_id: str) -> UUID:
+    """The id that this message's letter has on every engine: a UUIDv8 digest of the three names."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (namespace, source, source_id):
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "big"))
+        digest.update(raw)
+    number = int.from_bytes(digest.digest(), "big")
+    number = number & ~(0xF << 76) | (0x8 << 76)
+    number = number & ~(0x3 << 62) | (0x2 << 62)
+    return UUID(int=number)
+
+
+def headers(given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]) -> Headers:
+    """Headers from a mapping or pairs; text becomes UTF-8."""
+    pairs = given.items() if isinstance(given, Mapping) else given
+    return tuple((str(name), value.encode() if isinstance(value, str) else bytes(value)) for name, value in pairs)
+
+
+def trimmed(history: tuple[Attempt, ...], dropped: int) -> tuple[tuple[Attempt, ...], int]:
+    """The history within its limit, and how many attempts were let go in all."""
+    excess = len(history) - HISTORY_LIMIT
+    if excess <= 0:
+        return history, dropped
+    return (history[0], *history[1 + excess :]), dropped + excess

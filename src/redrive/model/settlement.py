@@ -1,0 +1,113 @@
+"""Settling: how a claim ends."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import assert_never
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from redrive.model.lease import Lease
+from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, trimmed
+from redrive.model.status import Status
+
+
+class Completed(Struct, frozen=True, kw_only=True, tag="completed"):
+    """It worked: its handler said so."""
+
+    operation: UUID | None = None
+
+
+class Redriven(Struct, frozen=True, kw_only=True, tag="redriven"):
+    """It was sent back; whether it works is still open. With `unknown`, even the sending's answer was lost."""
+
+    operation: UUID | None = None
+    unknown: Attempt | None = None
+
+
+class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
+    """It failed again."""
+
+    attempt: Attempt
+    failure: Failure | None = None
+    next_retry_at: datetime | None = None
+
+
+class Released(Struct, frozen=True, kw_only=True, tag="released"):
+    """Given back untouched."""
+
+
+Outcome = Completed | Redriven | Failed | Released
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """The end of one claim. Id, token and generation must all still hold, else nothing is changed."""
+
+    id: UUID
+    token: int
+    generation: int
+    outcome: Outcome
+
+    @classmethod
+    def of(cls, lease: Lease, outcome: Outcome) -> Settlement:
+        return cls(id=lease.id, token=lease.token, generation=lease.generation, outcome=outcome)
+
+
+class Settled(StrEnum):
+    """What became of one settlement."""
+
+    DONE = "done"
+    LEASE_LOST = "lease_lost"
+    """The lease is over, was never this one's, or the letter was reopened meanwhile."""
+    MISSING = "missing"
+
+
+def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
+    """The letter after its claim ended this way. The caller has checked the lease."""
+    match outcome:
+        case Completed(operation=operation):
+            return replace(
+                letter,
+                status=Status.COMPLETED,
+                updated_at=now,
+                retry=replace(letter.retry, next_retry_at=None),
+                redrive=_marked(letter, operation, now),
+            )
+        case Redriven(operation=operation, unknown=unknown):
+            history, dropped = letter.history, letter.history_dropped
+            if unknown is not None:
+                history, dropped = trimmed((*history, unknown), dropped)
+            return replace(
+                letter,
+                status=Status.REDRIVEN,
+                updated_at=now,
+                history=history,
+                history_dropped=dropped,
+                retry=replace(letter.retry, next_retry_at=None),
+                redrive=_marked(letter, operation, now),
+            )
+        case Failed(attempt=attempt, failure=failure, next_retry_at=next_retry_at):
+            count = letter.retry.retry_count + 1
+            limit = letter.retry.max_retries
+            exhausted = limit is not None and count >= limit
+            history, dropped = trimmed((*letter.history, attempt), letter.history_dropped)
+            return replace(
+                letter,
+                status=Status.EXHAUSTED if exhausted else letter.status,
+                updated_at=now,
+                failure=failure or letter.failure,
+                history=history,
+                history_dropped=dropped,
+                retry=replace(letter.retry, retry_count=count, next_retry_at=None if exhausted else next_retry_at),
+            )
+        case Released():
+            return letter
+        case _:
+            assert_never(outcome)
+
+
+def _marked(letter: Letter, operation: UUID | None, now: datetime) -> RedriveMark:
+    return RedriveMark(count=letter.redrive.count + 1, last_at=now, operation=operation or letter.redrive.operation)

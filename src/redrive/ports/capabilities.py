@@ -1,0 +1,18 @@
+"""What a backend says it can do. A claimed capability is tested by the kit; an unclaimed one raises `Unsupported`."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    durable: bool = False
+    """What was confirmed survives kill -9 and a power cut."""
+    embedded: bool = False
+    """Lives in this process or machine: when it cannot hold a letter the caller is told, there is no journal."""
+    inline: bool = False
+    """Its verbs finish without suspending when driven from blocking code (see `redrive.engine.drive`)."""
+    shared: bool = False
+    """Several processes may use it at once."""
+    groups: bool = False
+    """It answers `groups`."""

@@ -1,0 +1,40 @@
+"""Driving a verb from blocking code without an event loop.
+
+A coroutine that never suspends can be run to its end by one `send`. A backend that claims `Capabilities.inline` keeps to
+that while `is_inline()`: it does its work in the calling thread. So there is one implementation of every verb, and the
+blocking face pays for no hop through another thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Here(threading.local):
+    depth = 0
+
+
+_here = _Here()
+
+
+def is_inline() -> bool:
+    """Is this thread driving a verb by hand right now? Then do not suspend."""
+    return _here.depth > 0
+
+
+def drive(verb: Coroutine[Any, Any, T]) -> T:
+    """Run an inline-capable verb to its end in this thread."""
+    _here.depth += 1
+    try:
+        verb.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    finally:
+        _here.depth -= 1
+    verb.close()
+    raise RuntimeError("a verb that claims to be inline suspended; this is a defect of its backend")

@@ -1,0 +1,1 @@
+"""Thin surfaces: the command line, HTTP, and later the console."""
