@@ -1,1 +1,92 @@
-"""redrive: the dead-letter layer for Python."""
+"""redrive: the dead-letter layer for Python. No failed message is ever lost, and every one can go back.
+
+dlq = redrive.open("sqlite:redrive.db")
+
+@dlq.guard(source="orders", policy=Policy(max_attempts=3, backoff=exponential(timedelta(seconds=1))))
+async def handle(order): ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.engine.extract import where
+from redrive.model.arrival import Held
+from redrive.model.backoff import custom, exponential, immediate, linear, never
+from redrive.model.category import Category
+from redrive.model.errors import (
+    BadSettings,
+    BodyTooLarge,
+    IllegalTransition,
+    LeaseLost,
+    LetterLeased,
+    MissingExtra,
+    NotHeld,
+    RedriveError,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreNotWritable,
+    StoreUnavailable,
+    UnknownLetter,
+    UnknownScheme,
+    Unsupported,
+)
+from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
+from redrive.model.message import Message
+from redrive.model.policy import Bury, Discard, Policy, Retry, Verdict
+from redrive.model.status import Status
+from redrive.version import __version__
+
+if TYPE_CHECKING:
+    from redrive.engine.dead_letters import DeadLetters
+
+__all__ = [
+    "Attempt",
+    "BadSettings",
+    "BodyTooLarge",
+    "Bury",
+    "Category",
+    "Discard",
+    "Failure",
+    "Held",
+    "IllegalTransition",
+    "LeaseLost",
+    "Letter",
+    "LetterLeased",
+    "Message",
+    "MissingExtra",
+    "NotHeld",
+    "Origin",
+    "Policy",
+    "RedriveError",
+    "Retry",
+    "RetryPlan",
+    "SchemaTooNew",
+    "Status",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreNotWritable",
+    "StoreUnavailable",
+    "UnknownLetter",
+    "UnknownScheme",
+    "Unsupported",
+    "Verdict",
+    "__version__",
+    "custom",
+    "exponential",
+    "immediate",
+    "linear",
+    "never",
+    "open",
+    "where",
+]
+
+
+def open(url: str | None = None) -> DeadLetters:
+    """Open a store, e.g. `sqlite:redrive.db`; without a URL, the one of the settings. Touches nothing until it is used."""
+    from redrive import wiring  # asyncio and the backends are loaded when a store is opened, not when redrive is imported
+
+    return wiring.open(url)

@@ -57,6 +57,9 @@ def _reopened(known: Letter, arriving: Letter, fresh: tuple[Attempt, ...], gener
     history, dropped = trimmed((*known.history, *again), known.history_dropped + arriving.history_dropped)
     return replace(
         arriving,
+        namespace=known.namespace,
+        source=known.source,
+        source_id=known.source_id,
         generation=generation,
         status=Status.PENDING if arriving.status not in OPEN else arriving.status,
         first_received_at=min(known.first_received_at, arriving.first_received_at),

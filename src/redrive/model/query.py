@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from operator import eq, ge, gt, le, lt
 from typing import Any, assert_never
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from redrive.model.letter import Letter
 class Field(StrEnum):
     """What can be asked about."""
 
+    ID = "id"
     NAMESPACE = "namespace"
     SOURCE = "source"
     SOURCE_ID = "source_id"
@@ -46,7 +48,7 @@ class Op(StrEnum):
     GE = ">="
 
 
-Scalar = str | int | datetime | bytes
+Scalar = str | int | datetime | bytes | UUID
 
 
 class Is(Struct, frozen=True, tag="is"):
@@ -119,6 +121,7 @@ class GroupPage(Struct, frozen=True, kw_only=True):
 _COMPARE: dict[Op, Callable[[Any, Any], bool]] = {Op.EQ: eq, Op.LT: lt, Op.LE: le, Op.GT: gt, Op.GE: ge}
 
 _READ: dict[Field, Callable[[Letter], Any]] = {
+    Field.ID: lambda letter: letter.id,
     Field.NAMESPACE: lambda letter: letter.namespace,
     Field.SOURCE: lambda letter: letter.source,
     Field.SOURCE_ID: lambda letter: letter.source_id,

@@ -1,0 +1,27 @@
+"""One SQLite file: the embedded default."""
+
+from functools import partial
+from pathlib import Path
+
+from redrive.backends.sqlite.database import Database
+from redrive.backends.sqlite.desk import SqliteDesk
+from redrive.backends.sqlite.examine import examine
+from redrive.backends.sqlite.letters import SqliteLetters
+from redrive.model.errors import BadSettings
+from redrive.ports.opening import Opened
+
+__all__ = ["Database", "SqliteDesk", "SqliteLetters", "opened"]
+
+
+def opened(location: str) -> Opened:
+    """`sqlite:redrive.db`, `sqlite:/var/lib/redrive.db` or `sqlite:///var/lib/redrive.db`: a path."""
+    path = location.removeprefix("//")
+    if not path:
+        raise BadSettings("sqlite: needs a path, e.g. sqlite:redrive.db or sqlite:/var/lib/redrive.db")
+    database = Database(path)
+    return Opened(
+        letters=SqliteLetters(database),
+        desk=SqliteDesk(database),
+        examine=partial(examine, database),
+        bodies_folder=Path(f"{path}.bodies"),
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, assert_never
+from uuid import UUID
 
 from redrive.model.instant import micros
-from redrive.model.query import And, Field, Is, Not, Or, Query
+from redrive.model.query import And, Field, Is, Not, Or, Query, Scalar
 from redrive.model.status import Status
 
 COLUMN: dict[Field, str] = {
+    Field.ID: "l.id",
     Field.NAMESPACE: "l.namespace",
     Field.SOURCE: "l.source",
     Field.SOURCE_ID: "l.source_id",
@@ -48,7 +50,7 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
             column = "l.error" if "." in value else "l.error_name"
             return f"{column} {op.value} ?", [value]
         case Is(field=field, value=value, op=op):
-            plain = micros(value) if isinstance(value, datetime) else value
+            plain = _plain(value)
             condition = f"{COLUMN[field]} {op.value} ?"
             if field in _NULLABLE:
                 condition = f"({COLUMN[field]} IS NOT NULL AND {condition})"
@@ -62,6 +64,13 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
             return f"NOT ({condition})", parameters
         case _:
             assert_never(query)
+
+
+def _plain(value: Scalar) -> str | int | bytes:
+    """The value as the column holds it."""
+    if isinstance(value, datetime):
+        return micros(value)
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def _joined(parts: tuple[Query, ...], word: str, empty: str, now: datetime) -> tuple[str, list[Any]]:

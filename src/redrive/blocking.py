@@ -1,0 +1,243 @@
+"""The same names for blocking code: `redrive.blocking.open(url)`. Safe from threads.
+
+One implementation serves both faces: each verb here runs the async one, by hand in the calling thread where the store
+allows it (SQLite, memory), else through an event loop in a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, overload
+from uuid import UUID
+
+from redrive import wiring
+from redrive.engine.bridge import Bridge
+from redrive.engine.dead_letters import Captured
+from redrive.engine.dead_letters import DeadLetters as AsyncDeadLetters
+from redrive.engine.extract import Extractor, arguments
+from redrive.engine.guard import After, Handled, Trial
+from redrive.engine.guard import Guard as AsyncGuard
+from redrive.engine.redrive import Report
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.arrival import Held
+from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.letter import Failure, Letter, RetryPlan
+from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.model.policy import Policy, Verdict
+from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
+from redrive.model.settlement import Settled, Settlement
+from redrive.ports.capabilities import Capabilities
+from redrive.ports.desk import Desk as AsyncDesk
+from redrive.ports.letters import LetterStore
+from redrive.ports.transport import Transport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def open(url: str | None = None) -> DeadLetters:
+    """Open a store for blocking code; see `redrive.open`."""
+    return DeadLetters(wiring.open(url))
+
+
+class Letters:
+    """`LetterStore` for blocking code."""
+
+    def __init__(self, store: LetterStore, bridge: Bridge) -> None:
+        self._store = store
+        self._run = bridge.run
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._store.capabilities
+
+    def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
+        return self._run(self._store.put(letters, now=now))
+
+    def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
+        return self._run(self._store.get(ids, now=now))
+
+    def find(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: Order = Order.NEWEST,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
+    ) -> Page:
+        return self._run(self._store.find(query, order=order, limit=limit, after=after, now=now))
+
+    def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
+        return self._run(self._store.count(query, now=now))
+
+    def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
+        return self._run(self._store.tally(by, query, now=now))
+
+    def groups(
+        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+    ) -> GroupPage:
+        return self._run(self._store.groups(query, limit=limit, after=after, now=now))
+
+    def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
+        return self._run(self._store.claim(claim, now=now))
+
+    def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
+        return self._run(self._store.extend(leases, by, now=now))
+
+    def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
+        return self._run(self._store.settle(settlements, now=now))
+
+    def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
+        return self._run(self._store.amend(amendments, now=now))
+
+    def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
+        return self._run(self._store.purge(query, limit=limit, now=now))
+
+    def check(self) -> None:
+        return self._run(self._store.check())
+
+    def close(self) -> None:
+        return self._run(self._store.close())
+
+
+class Desk:
+    """`Desk` for blocking code."""
+
+    def __init__(self, desk: AsyncDesk, bridge: Bridge) -> None:
+        self._desk = desk
+        self._run = bridge.run
+
+    def identity(self) -> UUID:
+        return self._run(self._desk.identity())
+
+    def save(self, operations: Sequence[Operation]) -> None:
+        return self._run(self._desk.save(operations))
+
+    def operations(self, *, limit: int = 100) -> list[Operation]:
+        return self._run(self._desk.operations(limit=limit))
+
+    def operation(self, id: UUID) -> Operation | None:
+        return self._run(self._desk.operation(id))
+
+    def record(self, rows: Sequence[LedgerRow]) -> None:
+        return self._run(self._desk.record(rows))
+
+    def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
+        return self._run(self._desk.ledger(operation, limit=limit, after=after))
+
+    def note(self, rows: Sequence[AuditRow]) -> None:
+        return self._run(self._desk.note(rows))
+
+    def audit(self, *, limit: int = 100) -> list[AuditRow]:
+        return self._run(self._desk.audit(limit=limit))
+
+
+class Guard:
+    """`redrive.engine.guard.Guard` whose batch form blocks."""
+
+    def __init__(self, guard: AsyncGuard, bridge: Bridge) -> None:
+        self._guard = guard
+        self._bridge = bridge
+
+    @overload
+    def __call__(self, handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | Verdict | None]]: ...
+    @overload
+    def __call__(self, handler: Callable[P, R]) -> Callable[P, R | Verdict | None]: ...
+    def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        return self._guard(handler)
+
+    def attempt(self, *args: Any, **kwargs: Any) -> Trial:
+        return self._guard.attempt(*args, **kwargs)
+
+    def each(self, messages: Iterable[Any], handler: Callable[..., Any], *, concurrency: int = 10) -> list[Handled | Verdict]:
+        run = self._bridge.run_on_loop if iscoroutinefunction(handler) else self._bridge.run
+        return run(self._guard.each(messages, handler, concurrency=concurrency))
+
+
+class DeadLetters:
+    """`redrive.DeadLetters` for blocking code."""
+
+    def __init__(self, dlq: AsyncDeadLetters) -> None:
+        self._dlq = dlq
+        self._run = dlq.bridge.run
+        self.letters = Letters(dlq.letters, dlq.bridge)
+        self.desk = Desk(dlq.desk, dlq.bridge)
+
+    def guard(
+        self,
+        *,
+        source: str,
+        policy: Policy = Policy(),
+        extract: Extractor = arguments,
+        after: After | None = None,
+        retry: RetryPlan = RetryPlan(),
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Guard:
+        guard = self._dlq.guard(
+            source=source, policy=policy, extract=extract, after=after, retry=retry, tags=tags, metadata=metadata
+        )
+        return Guard(guard, self._dlq.bridge)
+
+    def capture(
+        self,
+        message: Any,
+        error: BaseException | Failure,
+        *,
+        source: str,
+        id: str | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        retry: RetryPlan = RetryPlan(),
+    ) -> Captured:
+        return self._run(
+            self._dlq.capture(message, error, source=source, id=id, headers=headers, tags=tags, metadata=metadata, retry=retry)
+        )
+
+    def hold(self, letters: Sequence[Letter]) -> list[Held]:
+        return self._run(self._dlq.hold(letters))
+
+    def get(self, id: UUID | str) -> Letter:
+        return self._run(self._dlq.get(id))
+
+    def find(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, page: int = 100) -> Iterator[Letter]:
+        after: str | None = None
+        while True:
+            found = self.letters.find(query, order=order, limit=page, after=after)
+            yield from found.letters
+            if (after := found.next) is None:
+                return
+
+    def body(self, letter: Letter) -> bytes:
+        return self._run(self._dlq.body(letter))
+
+    def redrive(
+        self,
+        to: Transport | Callable[..., Any],
+        *,
+        ids: Sequence[UUID] | None = None,
+        query: Query | None = None,
+        batch: int = 100,
+        by: str | None = None,
+    ) -> Report:
+        return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, batch=batch, by=by))
+
+    def purge(self, query: Query, *, batch: int = 1000) -> int:
+        return self._run(self._dlq.purge(query, batch=batch))
+
+    def drain(self) -> int:
+        return self._run(self._dlq.drain())
+
+    def close(self) -> None:
+        self._run(self._dlq.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

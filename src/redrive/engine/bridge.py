@@ -1,0 +1,56 @@
+"""From blocking code to async verbs: by hand where the store allows it, else through a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from redrive.ports.inline import drive
+
+T = TypeVar("T")
+
+
+class Bridge:
+    """Runs verbs for callers without an event loop. Safe from threads; a forked child starts anew."""
+
+    def __init__(self, *, inline: bool) -> None:
+        self._inline = inline
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    def run(self, verb: Coroutine[Any, Any, T]) -> T:
+        """Run a verb that only waits for its store."""
+        return drive(verb) if self._inline else self.run_on_loop(verb)
+
+    def run_on_loop(self, verb: Coroutine[Any, Any, T]) -> T:
+        """Run a verb that waits for other things too: time, transports, heartbeats."""
+        return asyncio.run_coroutine_threadsafe(verb, self._running_loop()).result()
+
+    def close(self) -> None:
+        """End the thread, if one was needed."""
+        if self._loop is None or self._pid != os.getpid():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._loop = None
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._serve, args=[self._loop], name="redrive-bridge", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.close()

@@ -1,0 +1,81 @@
+"""Capture: from a message and its failure to a letter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from msgspec import Struct
+
+from redrive.engine.describe import clean
+from redrive.model.letter import Attempt, Failure, Letter, RetryPlan, letter_id, trimmed
+from redrive.model.message import Message
+
+
+class Try(Struct, frozen=True, kw_only=True):
+    """One failed try, before it belongs to a letter."""
+
+    at: datetime
+    failure: Failure
+    took: timedelta | None = None
+
+
+class Labels(Struct, frozen=True, kw_only=True):
+    """What every letter of one guard carries."""
+
+    namespace: str = "default"
+    source: str
+    retry: RetryPlan = RetryPlan()
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    priority: int = 0
+
+
+def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: datetime) -> Letter:
+    """The letter for a message whose tries all failed.
+
+    A message that redrive had sent back becomes the same letter again, one generation on. A message without an id of
+    its own gets the occurrence's id, so that two of them are never taken for one.
+    """
+    occurrence = uuid4()
+    source_id = clean(message.id) if message.id is not None else str(occurrence)
+    generation = message.generation + 1
+    history = tuple(
+        Attempt(
+            at=one.at,
+            occurrence=occurrence,
+            error=one.failure.type,
+            message=one.failure.message,
+            took=one.took,
+            generation=generation,
+        )
+        for one in tries
+    )
+    kept, dropped = trimmed(history, 0)
+    first_at = tries[0].at - (tries[0].took or timedelta())
+    return Letter(
+        id=message.redrive_id or letter_id(labels.namespace, labels.source, source_id),
+        namespace=labels.namespace,
+        source=labels.source,
+        source_id=source_id,
+        generation=generation,
+        body=message.body,
+        content_type=message.content_type,
+        headers=tuple((clean(name), value) for name, value in message.headers),
+        key=message.key,
+        kind=message.kind,
+        reference=message.reference,
+        origin=message.origin,
+        failure=tries[-1].failure,
+        history=kept,
+        history_dropped=dropped,
+        first_received_at=message.received_at or first_at,
+        dead_lettered_at=now,
+        updated_at=now,
+        retry=labels.retry,
+        tags=labels.tags,
+        metadata=labels.metadata,
+        priority=labels.priority,
+    )

@@ -1,0 +1,216 @@
+"""The way of a letter in one object: guard, capture, hold, redrive, retain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from redrive.engine.bridge import Bridge
+from redrive.engine.call import FunctionTransport
+from redrive.engine.capture import Labels, Try, captured
+from redrive.engine.describe import TRACEBACK_LIMIT, describe
+from redrive.engine.extract import Extractor, arguments
+from redrive.engine.guard import After, Guard
+from redrive.engine.hold import Holder, JournalLike
+from redrive.engine.redrive import Redriver, Report
+from redrive.engine.telemetry import SILENT, Telemetry
+from redrive.model.arrival import Held
+from redrive.model.errors import UnknownLetter
+from redrive.model.letter import Failure, Letter, RetryPlan
+from redrive.model.letter import headers as as_headers
+from redrive.model.policy import Policy
+from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query
+from redrive.ports.bodies import Bodies
+from redrive.ports.desk import Desk
+from redrive.ports.inline import is_inline
+from redrive.ports.letters import LetterStore
+from redrive.ports.transport import Transport
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds that keep letters at a size people can handle."""
+
+    body: int = 1_048_576
+    traceback: int = TRACEBACK_LIMIT
+    lease: timedelta = timedelta(seconds=60)
+
+
+class Captured(Struct, frozen=True, kw_only=True):
+    """A letter that was held, and how."""
+
+    letter: Letter
+    held: Held
+
+
+class DeadLetters:
+    """Opened by `redrive.open(url)`. `letters` and `desk` are the ports themselves; the verbs here join them up."""
+
+    def __init__(
+        self,
+        letters: LetterStore,
+        desk: Desk,
+        *,
+        namespace: str = "default",
+        bodies: Bodies | None = None,
+        journal: JournalLike | None = None,
+        limits: Limits | None = None,
+        telemetry: Telemetry = SILENT,
+    ) -> None:
+        self.letters = letters
+        self.desk = desk
+        self.namespace = namespace
+        self.limits = limits or Limits()
+        self.telemetry = telemetry
+        self.bridge = Bridge(inline=letters.capabilities.inline)
+        self._holder = Holder(letters, bodies=bodies, journal=journal, body_limit=self.limits.body, telemetry=telemetry)
+        self._journal = journal
+
+    def guard(
+        self,
+        *,
+        source: str,
+        policy: Policy = Policy(),
+        extract: Extractor = arguments,
+        after: After | None = None,
+        retry: RetryPlan = RetryPlan(),
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Guard:
+        """Guard a consumer: `@dlq.guard(source="orders")`. See `redrive.engine.guard` for what its caller sees."""
+        labels = Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
+        return Guard(labels, self.hold, policy=policy, extract=extract, after=after, traceback_limit=self.limits.traceback)
+
+    async def capture(
+        self,
+        message: Any,
+        error: BaseException | Failure,
+        *,
+        source: str,
+        id: str | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        retry: RetryPlan = RetryPlan(),
+    ) -> Captured:
+        """Hold one message by hand, with the error it failed on. `message` may be a `Message` or any plain value."""
+        one = arguments(message)
+        if id is not None:
+            one = replace(one, id=id)
+        if headers:
+            one = replace(one, headers=one.headers + as_headers(headers))
+        failure = error if isinstance(error, Failure) else describe(error, traceback_limit=self.limits.traceback)
+        now = datetime.now(UTC)
+        labels = Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
+        letter = captured(one, [Try(at=now, failure=failure)], labels, now=now)
+        (held,) = await self.hold([letter])
+        return Captured(letter=letter, held=held)
+
+    async def hold(self, letters: Sequence[Letter]) -> list[Held]:
+        """Hold letters that were made elsewhere; `NotHeld` when that is impossible."""
+        if is_inline() and not self.letters.capabilities.inline:
+            return self.bridge.run_on_loop(self._holder.hold(letters))
+        return await self._holder.hold(letters)
+
+    async def get(self, id: UUID | str) -> Letter:
+        """One letter by its id, or by the unambiguous beginning of it; `UnknownLetter` when there is none."""
+        if isinstance(id, UUID):
+            (letter,) = await self.letters.get([id])
+            if letter is None:
+                raise UnknownLetter(f"there is no letter {id}")
+            return letter
+        page = await self.letters.find(_starting_with(id), limit=2)
+        if not page.letters:
+            raise UnknownLetter(f"there is no letter {id}")
+        if len(page.letters) > 1:
+            raise UnknownLetter(f"more than one letter begins with {id}; give more of the id")
+        return page.letters[0]
+
+    async def find(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, page: int = 100) -> AsyncIterator[Letter]:
+        """All letters that match, a page at a time."""
+        after: str | None = None
+        while True:
+            found = await self.letters.find(query, order=order, limit=page, after=after)
+            for letter in found.letters:
+                yield letter
+            if (after := found.next) is None:
+                return
+
+    async def body(self, letter: Letter) -> bytes:
+        """The letter's body, also when it lies in a file of its own."""
+        return await self._holder.body_of(letter)
+
+    async def redrive(
+        self,
+        to: Transport | Callable[..., Any],
+        *,
+        ids: Sequence[UUID] | None = None,
+        query: Query | None = None,
+        batch: int = 100,
+        by: str | None = None,
+    ) -> Report:
+        """Send letters to a target and settle each by what became of it. The selection is frozen when this begins."""
+        if ids is None:
+            chosen = query if query is not None else EVERYTHING
+            ids = [letter.id async for letter in self.find(chosen, order=Order.OLDEST, page=1000)]
+        transport = FunctionTransport(to) if callable(to) else to
+        redriver = Redriver(
+            self.letters,
+            self.desk,
+            self._holder,
+            transport,
+            owner=by or owner_name(),
+            lease=self.limits.lease,
+            telemetry=self.telemetry,
+        )
+        return await redriver.run(list(dict.fromkeys(ids)), batch=batch)
+
+    async def purge(self, query: Query, *, batch: int = 1000) -> int:
+        """Remove letters that match and that nobody holds, with their body files; answer how many."""
+        removed = 0
+        while gone := await self.letters.purge(query, limit=batch):
+            await self._holder.drop_bodies(gone)
+            removed += len(gone)
+        return removed
+
+    async def drain(self) -> int:
+        """Move what waits in the journal to the store, when it is back; answer how many letters went."""
+        return await self._holder.drain()
+
+    async def close(self) -> None:
+        """Let go of the store. What was confirmed stays."""
+        await self.letters.close()
+        if self._journal is not None:
+            self._journal.close()
+        self.bridge.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+def owner_name() -> str:
+    """Who holds a lease, for people to read: host, process, and the task within it."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return f"{socket.gethostname()}:{os.getpid()}" + (f":{task.get_name()}" if task else "")
+
+
+def _starting_with(beginning: str) -> Query:
+    digits = beginning.replace("-", "").lower()
+    if not digits or len(digits) > 32 or not all(digit in "0123456789abcdef" for digit in digits):
+        raise UnknownLetter(f"'{beginning}' is not a letter's id: those are hexadecimal, e.g. 3f2a91c4")
+    first, last = UUID(hex=digits.ljust(32, "0")), UUID(hex=digits.ljust(32, "f"))
+    return And((Is(Field.ID, first, Op.GE), Is(Field.ID, last, Op.LE)))

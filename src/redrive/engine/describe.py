@@ -1,0 +1,146 @@
+"""What went wrong, read off an exception: type, message, category, traceback, causes, fingerprint."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from types import TracebackType
+
+from redrive.model.category import classify
+from redrive.model.fingerprint import VERSION, fingerprint
+from redrive.model.letter import Cause, Failure
+
+TRACEBACK_LIMIT = 65_536
+_MESSAGE_LIMIT = 8_192
+_FRAMES_LIMIT = 100
+_CAUSES_LIMIT = 20
+_OWN_PACKAGE = __name__.rpartition(".")[0]
+
+
+def describe(error: BaseException, *, traceback_limit: int = TRACEBACK_LIMIT) -> Failure:
+    """The failure behind an exception. Never raises, whatever the exception's own methods do; cost is bounded.
+
+    An exception that knows better says so itself, with a `Failure` as its attribute `redrive_failure`.
+    """
+    if isinstance(told := getattr(error, "redrive_failure", None), Failure):
+        return told
+    chain = list(_chain(error))
+    message = message_of(error)
+    type_names = [qualified(base) for base in type(error).__mro__]
+    own_frames = [frame for frame in _frames(error.__traceback__) if frame.is_ours]
+    return Failure(
+        type=type_names[0],
+        message=message,
+        category=classify(type_names, message),
+        traceback=shortened(_traceback(chain), traceback_limit),
+        causes=tuple(Cause(type=qualified(type(cause)), message=message_of(cause)) for cause in chain[1:]),
+        fingerprint=fingerprint(type_names[0], message, [frame.place for frame in own_frames]),
+        fingerprint_version=VERSION,
+    )
+
+
+def qualified(kind: type) -> str:
+    """`builtins.ValueError`, `httpx.ConnectTimeout`."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def message_of(error: BaseException) -> str:
+    """The error's text, notes included, as valid Unicode of a bounded length."""
+    try:
+        text = str(error)
+        notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    except Exception as broken:
+        return f"<no message: str() raised {type(broken).__name__}>"
+    return shortened(clean("\n".join([text, *notes])), _MESSAGE_LIMIT)
+
+
+def clean(text: str) -> str:
+    """The text with lone surrogates, which no store can write, escaped."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text within the limit, its middle cut out and the cut marked: both ends tell the most."""
+    if len(text) <= limit:
+        return text
+    mark = f"\n… {len(text) - limit} characters cut …\n"
+    half = max(limit - len(mark), 0) // 2
+    return f"{text[:half]}{mark}{text[len(text) - half :]}"
+
+
+class _Frame:
+    __slots__ = ("file", "function", "line", "module")
+
+    def __init__(self, step: TracebackType) -> None:
+        code = step.tb_frame.f_code
+        self.file = code.co_filename
+        self.function = code.co_qualname if hasattr(code, "co_qualname") else code.co_name
+        self.line = step.tb_lineno
+        self.module = step.tb_frame.f_globals.get("__name__", "")
+
+    @property
+    def is_ours(self) -> bool:
+        """Is this the application's own code, not a library's or Python's?"""
+        return not self.file.startswith(("<frozen", *_foreign_folders()))
+
+    @property
+    def place(self) -> str:
+        """Where it was, the same on every machine and after unrelated edits of the file."""
+        return f"{self.module}:{self.function}"
+
+    def __str__(self) -> str:
+        source = linecache.getline(self.file, self.line).strip()
+        place = f'  File "{self.file}", line {self.line}, in {self.function}\n'
+        return f"{place}    {source}\n" if source else place
+
+
+def _frames(traceback: TracebackType | None) -> list[_Frame]:
+    """The way to the failure, without the steps through the guard."""
+    frames = []
+    while traceback is not None:
+        frame = _Frame(traceback)
+        if not frame.module.startswith(_OWN_PACKAGE):
+            frames.append(frame)
+        if len(frames) > 2 * _FRAMES_LIMIT:
+            # A runaway recursion: its start and its end tell all.
+            del frames[_FRAMES_LIMIT // 2 : -_FRAMES_LIMIT // 2]
+        traceback = traceback.tb_next
+    return frames
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, then what it came from, nearest first; the members of a group follow it."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < _CAUSES_LIMIT:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        if isinstance(current, BaseExceptionGroup):
+            waiting.extend(current.exceptions)
+        if current.__cause__ is not None:
+            waiting.append(current.__cause__)
+        elif current.__context__ is not None and not current.__suppress_context__:
+            waiting.append(current.__context__)
+
+
+def _traceback(chain: list[BaseException]) -> str:
+    parts = []
+    for error in reversed(chain):
+        frames = "".join(map(str, _frames(error.__traceback__)))
+        head = f"Traceback (most recent call last):\n{frames}" if frames else ""
+        parts.append(f"{head}{qualified(type(error)).removeprefix('builtins.')}: {message_of(error)}\n")
+    return clean("\nwhich led to:\n\n".join(parts))
+
+
+@lru_cache(maxsize=1)
+def _foreign_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})

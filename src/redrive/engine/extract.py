@@ -1,0 +1,135 @@
+"""Reading a message off what a handler was called with, and making such arguments from a message again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.model.letter import headers as as_headers
+from redrive.model.message import REDRIVE_GENERATION, REDRIVE_ID, Message
+
+BYTES = "application/octet-stream"
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+CALL = "application/vnd.redrive.call+json"
+"""Several arguments: {"args": […], "kwargs": {…}}."""
+REPR = "text/x-python-repr"
+"""Evidence only: the value could not be encoded, so it cannot be driven back as it was. Pass an extractor."""
+
+Extractor = Callable[..., Message]
+"""Gets what the handler was called with; called only when the handler failed."""
+
+Path = str | Callable[[Any], Any]
+"""Where something is in a message: dotted attributes or keys (`"meta.id"`), or a function."""
+
+
+def arguments(*args: Any, **kwargs: Any) -> Message:
+    """The default: one plain argument is the message; several are kept as a call."""
+    if len(args) == 1 and not kwargs:
+        if isinstance(args[0], Message):
+            return args[0]
+        body, content_type = encoded(args[0])
+        return Message(body=body, content_type=content_type)
+    body, content_type = encoded({"args": args, "kwargs": kwargs})
+    return Message(body=body, content_type=CALL if content_type == JSON else content_type)
+
+
+def where(
+    *,
+    id: Path | None = None,
+    body: Path | None = None,
+    headers: Path | None = None,
+    key: Path | None = None,
+    delivery_count: Path | None = None,
+    redrive_id: Path | None = None,
+    generation: Path | None = None,
+) -> Extractor:
+    """An extractor that finds a message's parts in the handler's first argument.
+
+    `redrive_id` and `generation` are read from the headers `redrive-id` and `redrive-generation` unless said otherwise.
+    """
+
+    def extract(*args: Any, **kwargs: Any) -> Message:
+        first = args[0] if args else next(iter(kwargs.values()))
+        raw = look(first, body) if body else first
+        content, content_type = encoded(raw)
+        message = Message(
+            body=content,
+            content_type=content_type,
+            id=_text(look(first, id)) if id else None,
+            headers=as_headers(look(first, headers) or ()) if headers else (),
+            key=_raw(look(first, key)) if key else None,
+            delivery_count=look(first, delivery_count) if delivery_count else None,
+        )
+        marks = {
+            name: str(value)
+            for name, path in ((REDRIVE_ID, redrive_id), (REDRIVE_GENERATION, generation))
+            if path and (value := look(first, path)) is not None
+        }
+        return replace(message, headers=message.headers + as_headers(marks)) if marks else message
+
+    return extract
+
+
+def look(value: Any, path: Path) -> Any:
+    """What lies at the path; None when a step of it is missing."""
+    if callable(path):
+        return path(value)
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+        if value is None:
+            return None
+    return value
+
+
+def encoded(value: Any) -> tuple[bytes, str]:
+    """A value as bytes with their content type. Bytes stay as they are; what cannot be encoded is kept as its repr."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value), BYTES
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass"), TEXT
+    try:
+        return msgspec.json.encode(value, enc_hook=_hook), JSON
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return _repr(value).encode("utf-8", "backslashreplace"), REPR
+
+
+def decoded(message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments to call a handler with, as `arguments` read them."""
+    kind = message.content_type.partition(";")[0].strip().lower()
+    if kind == CALL:
+        call = msgspec.json.decode(message.body)
+        return tuple(call["args"]), dict(call["kwargs"])
+    if kind == JSON:
+        return (msgspec.json.decode(message.body),), {}
+    if kind.startswith("text/") and kind != REPR:
+        return (message.body.decode("utf-8", "surrogatepass"),), {}
+    return (message.body,), {}
+
+
+def _hook(value: Any) -> Any:
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json")
+    raise TypeError(f"cannot encode {type(value).__name__}")
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}: repr() raised {type(error).__name__}>"
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return None if value is None else str(value)
+
+
+def _raw(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return str(value).encode()

@@ -1,0 +1,113 @@
+"""Hold: from here on the letter is ours. Put, confirmed; only then may the source be settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from redrive.engine import metrics
+from redrive.engine.telemetry import Telemetry
+from redrive.model.arrival import Held
+from redrive.model.errors import BodyTooLarge, NotHeld, StoreError
+from redrive.model.letter import BodyRef, Letter
+from redrive.ports.bodies import Bodies
+from redrive.ports.letters import LetterStore
+
+_DRAIN_PAUSE_SECONDS = 1.0
+
+
+class JournalLike(Protocol):
+    """What holding needs of a journal; see `redrive.engine.journal`."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    async def append(self, letters: Sequence[Letter]) -> None: ...
+
+    async def drain(self, store: LetterStore, batch: int = 100) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Holder:
+    """Puts letters where they are safe: the store, or the journal while a remote store is down."""
+
+    def __init__(
+        self,
+        store: LetterStore,
+        *,
+        bodies: Bodies | None,
+        journal: JournalLike | None,
+        body_limit: int,
+        telemetry: Telemetry,
+    ) -> None:
+        self._store = store
+        self._bodies = bodies
+        self._journal = journal
+        self._body_limit = body_limit
+        self._telemetry = telemetry
+        self._next_drain = 0.0
+
+    async def hold(self, letters: Sequence[Letter]) -> list[Held]:
+        """Hold letters and say how each was held; `NotHeld` when none of them is: then do not settle the source."""
+        if not letters:
+            return []
+        slim = [await self._slimmed(letter) for letter in letters]
+        await self.drain()
+        try:
+            answers = await self._store.put(slim)
+        except StoreError as error:
+            if self._journal is None:
+                raise NotHeld(f"{len(slim)} letter(s) could not be held: {error}; do not acknowledge the source") from error
+            await self._journal.append(slim)
+            self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
+            answers = [Held.JOURNALED] * len(slim)
+        for letter, held in zip(slim, answers, strict=True):
+            labels = {"source": letter.source, "held": held.value, "category": letter.failure.category.value}
+            self._telemetry.add(metrics.LETTERS_HELD, 1, **labels)
+        return answers
+
+    async def drain(self) -> int:
+        """Move what waits in the journal to the store, if it is back; not more often than once a second."""
+        if self._journal is None or not self._journal.waiting or time.monotonic() < self._next_drain:
+            return 0
+        self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
+        moved = await self._journal.drain(self._store)
+        self._telemetry.set(metrics.JOURNAL_LETTERS, self._journal.waiting)
+        return moved
+
+    async def body_of(self, letter: Letter) -> bytes:
+        """The letter's body, wherever it lies."""
+        if letter.body_ref is None:
+            return letter.body
+        if self._bodies is None:
+            raise StoreError(
+                f"letter {letter.id} has its body in a file ({letter.body_ref.name}), and this store has no folder for bodies"
+            )
+        return await self._bodies.load(letter.body_ref)
+
+    async def drop_bodies(self, letters: Sequence[Letter]) -> None:
+        """Remove the body files of letters that are gone."""
+        refs: list[BodyRef] = []
+        for letter in letters:
+            refs += [ref for ref in (letter.body_ref, letter.original and letter.original.body_ref) if ref]
+        if refs and self._bodies is not None:
+            await self._bodies.drop(refs)
+
+    async def _slimmed(self, letter: Letter) -> Letter:
+        size = len(letter.body)
+        if size <= self._body_limit:
+            return letter
+        if self._bodies is None:
+            raise BodyTooLarge(
+                f"the body of message '{letter.source_id}' from '{letter.source}' has {size} bytes, the limit is {self._body_limit};"
+                " raise body_limit, or use a store that keeps large bodies in files"
+            )
+        try:
+            ref = await self._bodies.keep(f"{letter.id}-{letter.generation}", letter.body)
+        except StoreError as error:
+            raise NotHeld(f"the body of message '{letter.source_id}' could not be kept: {error}") from error
+        return replace(letter, body=b"", body_ref=ref)

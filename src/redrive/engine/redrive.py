@@ -1,0 +1,181 @@
+"""Redrive: send letters back, and settle each by what became of it.
+
+The order is the law: claim, write the intent, send, write the outcome, settle. A crash at any point leaves a letter
+that is sent again under the same `redrive-id`, never one that is lost or taken as delivered without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+from uuid import UUID, uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from redrive.engine import metrics
+from redrive.engine.claim import Heartbeat
+from redrive.engine.describe import describe
+from redrive.engine.hold import Holder
+from redrive.engine.telemetry import Telemetry
+from redrive.model.backoff import Backoff, exponential, immediate, linear, never
+from redrive.model.errors import RedriveError, StoreError
+from redrive.model.lease import Claim, Claimed
+from redrive.model.letter import Attempt, Letter
+from redrive.model.message import Message, outgoing
+from redrive.model.operation import Delivered, Delivery, Entry, LedgerRow, Operation, OperationStatus, Refused, Unknown
+from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement
+from redrive.ports.desk import Desk
+from redrive.ports.letters import LetterStore
+from redrive.ports.transport import Transport
+
+_BACKOFFS: dict[str, Backoff] = {"never": never(), "immediate": immediate(), "linear": linear(), "exponential": exponential()}
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What became of an operation's letters."""
+
+    operation: UUID
+    entries: dict[Entry, int]
+    skipped: int = 0
+    """Not open any more, held by somebody else, or gone."""
+    overtaken: int = 0
+    """Their lease was lost, or they were reopened, before they could be settled: only the ledger knows of the sending."""
+    stopped: str = ""
+    """Why the operation ended before its time; empty when it did not."""
+
+
+class Redriver:
+    """Drives letters back through one transport, batch by batch."""
+
+    def __init__(
+        self,
+        store: LetterStore,
+        desk: Desk,
+        holder: Holder,
+        transport: Transport,
+        *,
+        owner: str,
+        lease: timedelta,
+        telemetry: Telemetry,
+    ) -> None:
+        self._store = store
+        self._desk = desk
+        self._holder = holder
+        self._transport = transport
+        self._owner = owner
+        self._lease = lease
+        self._telemetry = telemetry
+
+    async def run(self, ids: Sequence[UUID], *, batch: int = 100) -> Report:
+        """Send these letters, each at least once, and say what became of them."""
+        operation = Operation(
+            id=uuid4(), target=self._transport.name, started_at=datetime.now(UTC), total=len(ids), by=self._owner
+        )
+        await self._desk.save([operation])
+        entries: Counter[Entry] = Counter()
+        skipped = overtaken = 0
+        stopped = "interrupted"
+        try:
+            for start in range(0, len(ids), batch):
+                some = tuple(ids[start : start + batch])
+                claimed = await self._store.claim(Claim(owner=self._owner, lease=self._lease, ids=some, limit=batch))
+                skipped += len(some) - len(claimed)
+                if claimed:
+                    driven, lost = await self._drive(operation.id, claimed)
+                    entries.update(driven)
+                    overtaken += lost
+            stopped = ""
+        except RedriveError as error:
+            stopped = str(error)
+        finally:
+            status = OperationStatus.STOPPED if stopped else OperationStatus.FINISHED
+            await asyncio.shield(self._desk.save([replace(operation, status=status, finished_at=datetime.now(UTC))]))
+        return Report(operation=operation.id, entries=dict(entries), skipped=skipped, overtaken=overtaken, stopped=stopped)
+
+    async def _drive(self, operation: UUID, claimed: list[Claimed]) -> tuple[list[Entry], int]:
+        try:
+            async with Heartbeat(self._store, [one.lease for one in claimed], self._lease):
+                prepared = [await self._prepared(one.letter) for one in claimed]
+                await self._record(operation, claimed, [(Entry.INTENDED, "")] * len(claimed))
+                started = datetime.now(UTC)
+                sent = iter(await self._transport.send([one for one in prepared if isinstance(one, Message)]))
+                deliveries = [next(sent) if isinstance(one, Message) else one for one in prepared]
+        except BaseException:
+            # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
+            await asyncio.shield(self._let_go(claimed))
+            raise
+        now = datetime.now(UTC)
+        took = now - started
+        verdicts = [
+            _judged(one.letter, delivery, operation, now, took) for one, delivery in zip(claimed, deliveries, strict=True)
+        ]
+        await self._record(operation, claimed, [(entry, detail) for entry, detail, _ in verdicts])
+        settled = await self._store.settle(
+            [Settlement.of(one.lease, outcome) for one, (_, _, outcome) in zip(claimed, verdicts, strict=True)]
+        )
+        entries = [entry for entry, _, _ in verdicts]
+        for entry in entries:
+            self._telemetry.add(metrics.MESSAGES_REDRIVEN, 1, outcome=entry.value)
+        return entries, sum(answer is not Settled.DONE for answer in settled)
+
+    async def _prepared(self, letter: Letter) -> Message | Refused:
+        """The message to send, or why this letter cannot be sent; the others of its batch go all the same."""
+        try:
+            return outgoing(letter, await self._holder.body_of(letter))
+        except StoreError as error:
+            return Refused(failure=describe(error))
+
+    async def _record(self, operation: UUID, claimed: list[Claimed], entries: list[tuple[Entry, str]]) -> None:
+        now = datetime.now(UTC)
+        await self._desk.record(
+            [
+                LedgerRow(
+                    operation=operation,
+                    letter=one.letter.id,
+                    generation=one.letter.generation,
+                    entry=entry,
+                    at=now,
+                    detail=detail,
+                )
+                for one, (entry, detail) in zip(claimed, entries, strict=True)
+            ]
+        )
+
+    async def _let_go(self, claimed: list[Claimed]) -> None:
+        try:
+            await self._store.settle([Settlement.of(one.lease, Released()) for one in claimed])
+        except StoreError:
+            # The store is gone too: the leases end by themselves.
+            return
+
+
+def _judged(letter: Letter, delivery: Delivery, operation: UUID, now: datetime, took: timedelta) -> tuple[Entry, str, Outcome]:
+    """What the ledger says of a delivery, and how its claim is settled."""
+    match delivery:
+        case Delivered(confirmed=True):
+            return Entry.CONFIRMED, "", Completed(operation=operation)
+        case Delivered():
+            return Entry.SENT, "", Redriven(operation=operation)
+        case Refused(failure=failure):
+            attempt = _attempt(letter, now, took, failure.type, failure.message)
+            retry_at = _next_retry(letter, now)
+            return Entry.FAILED, failure.message, Failed(attempt=attempt, failure=failure, next_retry_at=retry_at)
+        case Unknown(reason=reason):
+            attempt = replace(_attempt(letter, now, took, "unknown", reason), outcome_unknown=True)
+            return Entry.UNKNOWN, reason, Redriven(operation=operation, unknown=attempt)
+        case _:
+            assert_never(delivery)
+
+
+def _attempt(letter: Letter, now: datetime, took: timedelta, error: str, message: str) -> Attempt:
+    return Attempt(at=now, occurrence=uuid4(), error=error, message=message, took=took, generation=letter.generation)
+
+
+def _next_retry(letter: Letter, now: datetime) -> datetime | None:
+    backoff = _BACKOFFS.get(letter.retry.policy)
+    delay = backoff.delay(letter.retry.retry_count + 1) if backoff else None
+    return None if delay is None else now + delay

@@ -1,0 +1,166 @@
+"""Running a program: as the handler of `redrive run`, and as the target its letters go back to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+from msgspec import DecodeError, Struct, ValidationError, json
+
+from redrive.engine.describe import clean
+from redrive.model.category import classify
+from redrive.model.errors import BadSettings, Unsupported
+from redrive.model.fingerprint import VERSION, fingerprint
+from redrive.model.letter import Failure, Letter
+from redrive.model.message import Message
+from redrive.model.operation import Delivered, Delivery, Refused
+from redrive.ports.transport import Parcel
+
+KIND = "command"
+"""The `kind` of a letter whose source is a program."""
+HEADER = "redrive-command"
+"""Where such a message carries its command: JSON {"argv": […], "cwd": "…"}."""
+ERROR = "redrive.CommandFailed"
+"""The failure's type, as people search for it."""
+TAIL_BYTES = 65_536
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """A program, its arguments, and where it runs. The environment is not kept: it may hold secrets."""
+
+    argv: tuple[str, ...]
+    cwd: str
+
+
+class CommandFailed(Exception):
+    """A program ended with another status than 0."""
+
+    def __init__(self, command: Command, exit: Exit) -> None:
+        self.exit = exit
+        self.redrive_failure = exit.failure(command)
+        super().__init__(self.redrive_failure.message)
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a program ended: its status (negative: the signal that ended it) and the end of its stderr."""
+
+    status: int
+    stderr: bytes = b""
+
+    @property
+    def as_shell(self) -> int:
+        """The status as a shell reports it."""
+        return 128 - self.status if self.status < 0 else self.status
+
+    def failure(self, command: Command) -> Failure:
+        """What went wrong, in the words of its stderr."""
+        text = clean(self.stderr.decode("utf-8", "replace"))
+        lines = [line for line in text.splitlines() if line.strip()]
+        how = f"ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"exit status {self.status}"
+        message = f"{command.argv[0]}: {how}" + (f": {lines[-1].strip()}" if lines else "")
+        return Failure(
+            type=ERROR,
+            message=message,
+            category=classify((), message),
+            traceback=text,
+            fingerprint=fingerprint(ERROR, message, ()),
+            fingerprint_version=VERSION,
+        )
+
+
+async def run_command(command: Command, stdin: bytes | None) -> Exit:
+    """Run a program to its end. Its output passes through; the end of its stderr is kept. Ended when cancelled.
+
+    Without `stdin` it reads ours.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command.argv,
+            cwd=command.cwd,
+            stdin=None if stdin is None else asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError:
+        missing = command.cwd if not Path(command.cwd).is_dir() else command.argv[0]
+        return Exit(status=127, stderr=f"{missing}: not found".encode())
+    except PermissionError:
+        return Exit(status=126, stderr=f"{command.argv[0]}: may not be run".encode())
+    try:
+        _, tail, status = await asyncio.gather(_feed(process, stdin), _tail(process), process.wait())
+    except BaseException:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+        raise
+    return Exit(status=status, stderr=tail)
+
+
+class CommandTransport:
+    """Runs the command that each message carries again, with the message's body as its input."""
+
+    name = "command:"
+
+    async def send(self, messages: Sequence[Message]) -> list[Delivery]:
+        return [await self._run(message) for message in messages]
+
+    async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:
+        _cannot("receive")
+
+    async def settle(self, handles: Sequence[str], *, done: bool) -> list[bool]:
+        _cannot("settle")
+
+    async def peek(self, *, limit: int = 10) -> list[Message]:
+        _cannot("peek")
+
+    async def _run(self, message: Message) -> Delivery:
+        command = command_of(message)
+        exit = await run_command(command, message.body)
+        return Delivered(confirmed=True) if exit.status == 0 else Refused(failure=exit.failure(command))
+
+
+def command_of(carrier: Message | Letter) -> Command:
+    """The command that a message or letter of `redrive run` carries."""
+    raw = next((value for name, value in carrier.headers if name == HEADER), None)
+    if raw is None:
+        raise BadSettings("this letter does not come from `redrive run`; say where to send it with --to py:module:function")
+    try:
+        return json.decode(raw, type=Command)
+    except (DecodeError, ValidationError) as error:
+        raise BadSettings(f"the command of this letter cannot be read: {error}") from error
+
+
+async def _feed(process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
+    if process.stdin is None or stdin is None:
+        return
+    try:
+        process.stdin.write(stdin)
+        await process.stdin.drain()
+        process.stdin.close()
+        await process.stdin.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        # The program did not want all of its input; that is its business.
+        return
+
+
+async def _tail(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stderr is not None
+    kept: deque[bytes] = deque()
+    size = 0
+    while chunk := await process.stderr.read(8192):
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.buffer.flush()
+        kept.append(chunk)
+        size += len(chunk)
+        while size - len(kept[0]) >= TAIL_BYTES:
+            size -= len(kept.popleft())
+    return b"".join(kept)[-TAIL_BYTES:]
+
+
+def _cannot(verb: str) -> NoReturn:
+    raise Unsupported(f"a program can be run, but not {verb}")

@@ -1,0 +1,23 @@
+"""What a backend gives when its URL is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from redrive.model.finding import Finding
+from redrive.ports.desk import Desk
+from redrive.ports.letters import LetterStore
+
+
+class Opened(Struct, frozen=True, kw_only=True):
+    """A store and its desk."""
+
+    letters: LetterStore
+    desk: Desk
+    examine: Callable[[], Awaitable[list[Finding]]]
+    """Look the store over for `redrive doctor`. Changes nothing, makes nothing, and may take its time."""
+    bodies_folder: Path | None = None
+    """Where an embedded store's large bodies may lie, beside it."""

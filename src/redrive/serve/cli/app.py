@@ -1,0 +1,82 @@
+"""`redrive`: its commands, loaded when they are called, and how mistakes are answered."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from redrive.model.errors import RedriveError
+from redrive.serve.errors import exit_status
+from redrive.version import __version__
+
+COMMANDS = {
+    "up": "Stay up and serve health, metrics and what joins them.",
+    "demo": "Watch a consumer fail in five ways, and its letters go back.",
+    "ls": "List letters.",
+    "show": "Show one letter with its whole story.",
+    "retry": "Send letters back and settle each by what became of it.",
+    "capture": "Make a letter from the shell.",
+    "run": "Run a program under a policy; keep its failures as letters.",
+    "config": "Print every setting and where it came from.",
+    "doctor": "Check that everything is in order.",
+    "completion": "Print the completion script for your shell.",
+}
+"""Name → help, in the order a newcomer meets them; each is the object `command` of the module of its name."""
+
+
+class Commands(click.Group):
+    """Loads a command's module when it is called, and names the nearest when there is none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"redrive.serve.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in COMMANDS:
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}."
+            raise click.UsageError(f"There is no command '{name}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="redrive")
+def redrive() -> None:
+    """The dead-letter layer: find, understand and drive back what your consumers failed on.
+
+    Every command takes --store URL (or REDRIVE_STORE); the default is sqlite:redrive.db.
+    """
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run a command. A mistake gets one clear sentence and no traceback; 0 done, 1 failed, 2 usage."""
+    try:
+        status = redrive.main(args, prog_name="redrive", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("Stopped.", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except RedriveError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(exit_status(error))
+    except BrokenPipeError:
+        # The reader of our output went away (`redrive ls | head`): nothing is wrong.
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,109 @@
+"""`redrive doctor`: check that everything is in order."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import platform
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from redrive import wiring
+from redrive.backends.files.bodies import FileBodies
+from redrive.engine import journal
+from redrive.model.finding import Finding, Health
+from redrive.model.query import Field
+from redrive.serve.cli.options import config_option, json_option, loaded, store_option
+from redrive.serve.shape import as_json as to_json
+from redrive.settings import Settings, masked
+from redrive.version import __version__
+
+_EXTRAS = {
+    "http": ("uvicorn", "prometheus_client"),
+    "otel": ("opentelemetry",),
+    "yaml": ("yaml",),
+    "testing": ("pytest", "hypothesis"),
+}
+_MARKS = {Health.OK: ("✓", "green"), Health.NOTE: ("•", "yellow"), Health.BAD: ("✗", "red")}
+
+
+@click.command("doctor")
+@json_option
+@store_option
+@config_option
+def command(as_json: bool, store: str | None, config: Path | None) -> int:
+    """Check the installation, the store, its bodies and the journal; exit 1 when something must be done."""
+    findings = asyncio.run(_examined(loaded(store, config).settings))
+    is_sick = any(finding.health is Health.BAD for finding in findings)
+    if as_json:
+        checks = [{"what": one.what, "health": one.health.value, "detail": one.detail} for one in findings]
+        click.echo(to_json({"healthy": not is_sick, "checks": checks}))
+        return int(is_sick)
+    from rich.table import Table
+    from rich.text import Text
+
+    from redrive.serve.cli.paper import console
+
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        table.add_row(Text(*_MARKS[finding.health]), finding.what, Text(finding.detail))
+    paper = console()
+    paper.print(table)
+    paper.print("Something must be done." if is_sick else "All is well.")
+    return int(is_sick)
+
+
+async def _examined(settings: Settings) -> list[Finding]:
+    opened = wiring.store(settings.store)
+    try:
+        findings = [*_installation(), *await opened.examine()]
+        is_there = all(finding.health is Health.OK for finding in findings)
+        if is_there:
+            by_status = await opened.letters.tally(Field.STATUS)
+            counted = ", ".join(f"{count} {status}" for status, count in sorted(by_status.items()))
+            findings.append(Finding("letters", Health.OK, f"{masked(settings.store)}: {counted or 'none'}"))
+            if opened.bodies_folder is not None and opened.bodies_folder.exists():
+                findings.append(await _bodies(settings, opened.bodies_folder))
+        return [*findings, *_journals(settings.journal_folder())]
+    finally:
+        await opened.letters.close()
+
+
+def _installation() -> list[Finding]:
+    missing = [extra for extra, modules in _EXTRAS.items() if any(importlib.util.find_spec(name) is None for name in modules)]
+    present = [extra for extra in _EXTRAS if extra not in missing]
+    extras = f"installed: {', '.join(present) or 'none'}" + (f"; not installed: {', '.join(missing)}" if missing else "")
+    versions = f"{__version__} on Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    return [Finding("redrive", Health.OK, versions), Finding("extras", Health.OK, extras)]
+
+
+async def _bodies(settings: Settings, folder: Path) -> Finding:
+    """Body files whose letter is gone, or was never held because the process died in between."""
+    known: set[str] = set()
+    async with wiring.connect(settings) as dlq:
+        async for letter in dlq.find(page=1000):
+            known |= {ref.name for ref in (letter.body_ref, letter.original and letter.original.body_ref) if ref}
+    orphans = await FileBodies(folder).orphans(known, timedelta(hours=1))
+    if not orphans:
+        return Finding("bodies", Health.OK, f"{folder}: {len(known)} large bodies, none without a letter")
+    return Finding(
+        "bodies", Health.NOTE, f"{folder}: {len(orphans)} files belong to no letter and may be removed, e.g. {orphans[0]}"
+    )
+
+
+def _journals(folder: Path) -> list[Finding]:
+    waiting = [one for one in journal.pending(folder) if one.letters != 0] if folder.exists() else []
+    if not waiting:
+        return [Finding("journal", Health.OK, "nothing waits")]
+    return [
+        Finding(
+            "journal",
+            Health.NOTE,
+            f"{one.name}: {'an unknown number of' if one.letters is None else one.letters} letters wait for their store"
+            + ("" if one.is_owned else "; its process is gone, the next one that opens the store takes it over"),
+        )
+        for one in waiting
+    ]

@@ -1,0 +1,56 @@
+"""`redrive ls`: list letters."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from redrive.model.query import Order
+from redrive.serve.cli.options import chosen, config_option, filter_options, json_option, opened, store_option
+from redrive.serve.shape import SCHEMA, letter_shape
+
+
+@click.command("ls")
+@filter_options
+@click.option("--order", type=click.Choice([order.value for order in Order]), default="newest", show_default=True)
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many; 0: all. [default: 50 in a table, all in JSON]")
+@json_option
+@store_option
+@config_option
+def command(store: str | None, config: Path | None, order: str, limit: int | None, as_json: bool, **filters: Any) -> None:
+    """List letters, the newest first."""
+    query = chosen(filters)
+    with opened(store, config) as dlq:
+        found = dlq.find(query, order=Order(order))
+        if as_json:
+            _print_json(found if not limit else islice(found, limit))
+            return
+        from redrive.serve.cli.paper import console, letters_table
+
+        total = dlq.letters.count(query)
+        most = 50 if limit is None else limit or total
+        paper = console()
+        if not total:
+            paper.print("No letters match." if any(filters.values()) else "No letters: nothing has failed here.")
+            return
+        paper.print(letters_table(islice(found, most)))
+        if total > most:
+            paper.print(f"{most} of {total} letters; --limit 0 shows all.")
+        else:
+            paper.print(f"{total} letter{'s' if total != 1 else ''}.")
+
+
+def _print_json(letters: Any) -> None:
+    """One JSON object, written as the letters come, so that a million of them need no memory."""
+    from msgspec import json
+
+    out = sys.stdout
+    out.write(f'{{"schema":{SCHEMA},"letters":[')
+    for number, letter in enumerate(letters):
+        out.write(",\n" if number else "\n")
+        out.write(json.encode(letter_shape(letter)).decode())
+    out.write("\n]}\n")

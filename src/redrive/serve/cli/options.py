@@ -1,0 +1,111 @@
+"""Options that commands share, and what they become: settings, an open store, a question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from redrive import blocking, settings, wiring
+from redrive.model.category import Category
+from redrive.model.query import And, Field, Is, Op, Query
+from redrive.model.status import Status
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+store_option = click.option("--store", metavar="URL", help="Where letters live (REDRIVE_STORE).")
+config_option = click.option("--config", metavar="PATH", type=click.Path(path_type=Path), help="Settings file (REDRIVE_CONFIG).")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema number.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Duration(click.ParamType[timedelta]):
+    """`500ms`, `90s`, `15m`, `1h30m`, `7d`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdw])", value)
+        if not parts or "".join(number + unit for number, unit in parts) != value:
+            self.fail(f"'{value}' is not a duration; write 500ms, 90s, 15m, 1h30m or 7d", param, ctx)
+        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+
+
+class Moment(click.ParamType[datetime]):
+    """A duration ago (`2h`), or an ISO date or time."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if re.fullmatch(r"(\d+(\.\d+)?(ms|[smhdw]))+", value):
+            return datetime.now(UTC) - Duration().convert(value, param, ctx)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a time; write how long ago (2h, 7d) or an ISO time (2026-01-31T14:00)", param, ctx)
+        return moment if moment.tzinfo else moment.astimezone()
+
+
+_FILTERS = [
+    click.option("--source", help="Only letters of this source."),
+    click.option("--status", type=click.Choice([status.value for status in Status]), help="Only letters that stand there."),
+    click.option("--error", help="Only this error type: TimeoutError, or fully qualified."),
+    click.option("--category", type=click.Choice([category.value for category in Category]), help="Only this kind of failure."),
+    click.option("--group", help="Only this failure's fingerprint."),
+    click.option("--tag", help="Only letters with this tag."),
+    click.option("--since", type=Moment(), help="Only letters from then on: 2h, 7d, or an ISO time."),
+    click.option("--until", type=Moment(), help="Only letters before then."),
+]
+
+
+def filter_options(command: F) -> F:
+    """Options that choose letters; `chosen` makes a question of them."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(_FILTERS), command)
+
+
+def chosen(filters: dict[str, Any]) -> Query:
+    """The question that the filter options ask."""
+    parts: list[Query] = [
+        Is(Field(name), value)
+        for name in ("source", "status", "error", "category", "group", "tag")
+        if (value := filters.get(name))
+    ]
+    if filters.get("since"):
+        parts.append(Is(Field.DEAD_LETTERED_AT, filters["since"], Op.GE))
+    if filters.get("until"):
+        parts.append(Is(Field.DEAD_LETTERED_AT, filters["until"], Op.LT))
+    return And(tuple(parts))
+
+
+@contextmanager
+def opened(store: str | None, config: Path | None = None) -> Iterator[blocking.DeadLetters]:
+    """The store that the options name, open for blocking use."""
+    with blocking.DeadLetters(wiring.connect(loaded(store, config).settings)) as dlq:
+        yield dlq
+
+
+def loaded(store: str | None, config: Path | None, **flags: object) -> settings.Loaded:
+    given = {"store": store, **flags}
+    return settings.load({name: value for name, value in given.items() if value is not None}, config=config)
+
+
+def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Letter ids that begin so, for the shell's completion."""
+    try:
+        with opened(ctx.params.get("store"), ctx.params.get("config")) as dlq:
+            page = dlq.letters.find(limit=1000)
+            return [str(letter.id) for letter in page.letters if str(letter.id).startswith(incomplete)]
+    except Exception:
+        return []

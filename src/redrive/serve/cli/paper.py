@@ -1,0 +1,192 @@
+"""What commands print: tables and stories for people, in colour only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TextIO, cast
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from redrive.model.letter import Letter
+from redrive.model.query import last_name
+from redrive.model.status import Status
+
+_PIPE_WIDTH = 200
+
+STYLE = {
+    Status.PENDING: "yellow",
+    Status.RETRYING: "cyan",
+    Status.REDRIVEN: "blue",
+    Status.EXHAUSTED: "red",
+    Status.QUARANTINED: "magenta",
+    Status.COMPLETED: "green",
+    Status.ARCHIVED: "bright_black",
+    Status.DISCARDED: "bright_black",
+}
+
+
+def console() -> Console:
+    """Standard output: the terminal's width and colours there, plain wide lines elsewhere."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(file=cast("TextIO", _Unpadded()), highlight=False, width=_PIPE_WIDTH, color_system=None, force_terminal=False)
+
+
+class _Unpadded:
+    """Standard output without the spaces that fill a table's lines up."""
+
+    def write(self, text: str) -> None:
+        sys.stdout.write("\n".join(line.rstrip() for line in text.split("\n")))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def ago(moment: datetime | None, now: datetime | None = None) -> str:
+    """`3m ago`, `in 2h`."""
+    if moment is None:
+        return "—"
+    delta = (now or datetime.now(UTC)) - moment
+    text = brief(abs(delta))
+    return f"{text} ago" if delta >= timedelta() else f"in {text}"
+
+
+def brief(delta: timedelta) -> str:
+    """A duration in its largest unit."""
+    seconds = delta.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def letters_table(letters: Iterable[Letter]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("id", style="bold", no_wrap=True)
+    table.add_column("when", no_wrap=True)
+    table.add_column("source", no_wrap=True)
+    table.add_column("message", no_wrap=True, max_width=24, overflow="ellipsis")
+    table.add_column("status", no_wrap=True)
+    table.add_column("tries", justify="right")
+    table.add_column("failed with", overflow="ellipsis", no_wrap=True, ratio=1)
+    for letter in letters:
+        error = Text.assemble((last_name(letter.failure.type), "bold"), ": ", _one_line(letter.failure.message))
+        table.add_row(
+            short_id(letter),
+            ago(letter.dead_lettered_at),
+            Text(letter.source),
+            Text(letter.source_id),
+            status_text(letter.status),
+            str(letter.attempts),
+            error,
+        )
+    return table
+
+
+def short_id(letter: Letter) -> str:
+    """The beginning of the id, which every command takes."""
+    return str(letter.id)[:8]
+
+
+def status_text(status: Status) -> Text:
+    return Text(status.value, STYLE[status])
+
+
+def letter_story(letter: Letter, body: bytes) -> RenderableType:
+    """Everything about one letter, the failure first."""
+    failure = letter.failure
+    title = Text.assemble((str(letter.id), "bold"), "  ", status_text(letter.status))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bright_black", no_wrap=True)
+    facts.add_column()
+    retries = (
+        str(letter.retry.retry_count)
+        if letter.retry.max_retries is None
+        else f"{letter.retry.retry_count}/{letter.retry.max_retries}"
+    )
+    rows: list[tuple[str, str | None]] = [
+        ("source", f"{letter.source} / {letter.source_id}"),
+        ("namespace", letter.namespace if letter.namespace != "default" else None),
+        ("failed with", f"{failure.type} ({failure.category})"),
+        ("", failure.message),
+        ("dead-lettered", f"{letter.dead_lettered_at:%Y-%m-%d %H:%M:%S} UTC ({ago(letter.dead_lettered_at)})"),
+        ("first received", f"{letter.first_received_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("group", failure.fingerprint),
+        ("generation", str(letter.generation) if letter.generation > 1 else None),
+        (
+            "retry",
+            f"{letter.retry.policy}, {retries} done, next {ago(letter.retry.next_retry_at)}"
+            if letter.retry.policy != "never"
+            else None,
+        ),
+        ("redriven", f"{letter.redrive.count} time(s), last {ago(letter.redrive.last_at)}" if letter.redrive.count else None),
+        ("tags", ", ".join(letter.tags) or None),
+        ("amended", "yes, the original is kept" if letter.original else None),
+        *((f"· {name}", str(value)) for name, value in letter.metadata.items()),
+    ]
+    for name, value in rows:
+        if value is not None:
+            facts.add_row(name, Text(value))
+    parts: list[RenderableType] = [title, Padding(facts, (0, 0, 0, 2))]
+    parts += [_heading("history"), Padding(_history(letter), (0, 0, 0, 2))]
+    if failure.traceback:
+        parts += [_heading("traceback"), Padding(Text(failure.traceback.rstrip()), (0, 0, 0, 2))]
+    if letter.headers:
+        headers = Table.grid(padding=(0, 2))
+        for name, raw in letter.headers:
+            headers.add_row(Text(name, "bright_black"), Text(raw.decode("utf-8", "backslashreplace")))
+        parts += [_heading("headers"), Padding(headers, (0, 0, 0, 2))]
+    where = f" in {letter.body_ref.name}" if letter.body_ref else ""
+    parts += [
+        _heading(f"body  {letter.content_type}, {letter.body_size} bytes{where}"),
+        Padding(_body(letter, body), (0, 0, 0, 2)),
+    ]
+    return Group(*parts)
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", "bold")
+
+
+def _history(letter: Letter) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for number, attempt in enumerate(letter.history, 1):
+        took = f"took {brief(attempt.took)}" if attempt.took is not None else ""
+        outcome = "answer lost" if attempt.outcome_unknown else last_name(attempt.error)
+        table.add_row(
+            Text(f"{number}.", "bright_black"),
+            f"{attempt.at:%Y-%m-%d %H:%M:%S}",
+            Text(took, "bright_black"),
+            Text(outcome, "bold"),
+            Text(_one_line(attempt.message), overflow="ellipsis", no_wrap=True),
+        )
+    if letter.history_dropped:
+        table.add_row("", Text(f"and {letter.history_dropped} more that are no longer kept", "bright_black"))
+    return table
+
+
+def _body(letter: Letter, body: bytes) -> RenderableType:
+    if "json" in letter.content_type:
+        from msgspec import DecodeError, json
+
+        try:
+            return Syntax(json.format(body, indent=2).decode(), "json", background_color="default", word_wrap=True)
+        except DecodeError:
+            return Text(repr(body))
+    try:
+        return Text(body.decode())
+    except UnicodeDecodeError:
+        return Text(repr(body[:2000]) + (" …" if len(body) > 2000 else ""))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

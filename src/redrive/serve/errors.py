@@ -1,0 +1,37 @@
+"""One table: what an error's code means to a shell and to HTTP."""
+
+from __future__ import annotations
+
+from redrive.model.errors import RedriveError
+
+USAGE = 2
+FAILED = 1
+
+_STATUS: dict[str, tuple[int, int]] = {
+    "not_held": (FAILED, 503),
+    "body_too_large": (FAILED, 413),
+    "store_error": (FAILED, 500),
+    "store_unavailable": (FAILED, 503),
+    "store_full": (FAILED, 507),
+    "store_corrupt": (FAILED, 500),
+    "store_not_writable": (FAILED, 500),
+    "schema_too_new": (FAILED, 500),
+    "lease_lost": (FAILED, 409),
+    "letter_leased": (FAILED, 409),
+    "illegal_transition": (FAILED, 409),
+    "unknown_letter": (FAILED, 404),
+    "bad_settings": (USAGE, 400),
+    "unknown_scheme": (USAGE, 400),
+    "bad_cursor": (USAGE, 400),
+    "missing_extra": (FAILED, 501),
+    "unsupported": (FAILED, 501),
+}
+
+
+def exit_status(error: RedriveError) -> int:
+    """0 done, 1 failed, 2 usage."""
+    return _STATUS.get(error.code, (FAILED, 500))[0]
+
+
+def http_status(error: RedriveError) -> int:
+    return _STATUS.get(error.code, (FAILED, 500))[1]

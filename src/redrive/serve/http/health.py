@@ -1,0 +1,40 @@
+"""Health and metrics: is it alive, can it work, and how does it stand?"""
+
+from __future__ import annotations
+
+import asyncio
+
+from redrive.engine import metrics
+from redrive.engine.dead_letters import DeadLetters
+from redrive.engine.prometheus import PrometheusMeter
+from redrive.model.errors import RedriveError
+from redrive.model.query import Field
+from redrive.serve.http.surface import Reply, Request, Surface
+
+HEALTH = "application/health+json"
+_PATIENCE_SECONDS = 2.0
+
+
+def add_health(surface: Surface, dlq: DeadLetters, meter: PrometheusMeter) -> None:
+    """Serve /health/live, /health/ready and /metrics."""
+
+    async def live(request: Request) -> Reply:
+        return Reply.of({"status": "pass"}, content_type=HEALTH)
+
+    async def ready(request: Request) -> Reply:
+        try:
+            await asyncio.wait_for(dlq.letters.check(), _PATIENCE_SECONDS)
+        except TimeoutError:
+            reason = f"the store did not answer within {_PATIENCE_SECONDS:.0f} s"
+        except RedriveError as error:
+            reason = str(error)
+        else:
+            return Reply.of({"status": "pass"}, content_type=HEALTH)
+        return Reply.of({"status": "fail", "output": reason}, status=503, content_type=HEALTH)
+
+    async def scrape(request: Request) -> Reply:
+        metrics.set_letters(meter, await dlq.letters.tally(Field.STATUS))
+        text, content_type = meter.render(request.accept)
+        return Reply(content_type=content_type, body=text)
+
+    surface.add({"/health/live": live, "/health/ready": ready, "/metrics": scrape})

@@ -1,0 +1,300 @@
+"""One frozen `Settings`, read once: flag > environment > file > default.
+
+The file is `redrive.toml`, else `[tool.redrive]` in `pyproject.toml`, else `redrive.yaml` or `redrive.yml`, in the
+working folder; `--config` or `REDRIVE_CONFIG` names another. In the environment a setting is `REDRIVE_` and its name;
+with `_FILE` behind it, the variable names a file that holds the value, as secrets are handed to containers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from redrive.model.errors import BadSettings, MissingExtra
+
+_PORT = r"(?:[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
+
+
+def _about(doc: str, allowed: str, **limits: Any) -> Meta:
+    return Meta(description=doc, extra={"allowed": allowed}, **limits)
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What redrive can be told. `load` makes it and checks it."""
+
+    store: Annotated[str, _about("Where letters live.", "a URL such as sqlite:redrive.db", min_length=1)] = "sqlite:redrive.db"
+    namespace: Annotated[
+        str,
+        _about("Keeps the letters of several systems apart in one store.", "a name without spaces", pattern=r"^\S{1,200}\Z"),
+    ] = "default"
+    journal: Annotated[
+        str,
+        _about("Folder of the local journal; empty: redrive/journal in your state folder.", "the path of a folder"),
+    ] = ""
+    body_limit: Annotated[
+        int,
+        _about(
+            "Bytes; larger bodies go to a file beside an embedded store, else are refused.",
+            "a whole number of bytes from 1 to 536870912",
+            ge=1,
+            le=536_870_912,
+        ),
+    ] = 1_048_576
+    traceback_limit: Annotated[
+        int,
+        _about(
+            "Characters kept of a traceback.", "a whole number of characters from 0 (keep none) to 10000000", ge=0, le=10_000_000
+        ),
+    ] = 65_536
+    lease_seconds: Annotated[
+        float,
+        _about(
+            "How long a claimed letter is its owner's.", "a number of seconds above 0, up to 604800 (a week)", gt=0, le=604_800
+        ),
+    ] = 60
+    listen: Annotated[
+        str,
+        _about(
+            "Where `redrive up` listens.",
+            "host:port such as 127.0.0.1:2319 or [::1]:2319; port 0 takes any that is free",
+            pattern=rf"^(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]+):{_PORT}\Z",
+        ),
+    ] = "127.0.0.1:2319"
+    telemetry: Annotated[bool, _about("Measure and trace.", "true or false")] = True
+
+    def journal_folder(self, environ: Mapping[str, str] = os.environ) -> Path:
+        """Where the journal lies: the given folder, else one in the user's state folder."""
+        try:
+            if self.journal:
+                return Path(self.journal).expanduser()
+            state = Path(environ.get("XDG_STATE_HOME", ""))
+            # The XDG rules say that a relative path is to be ignored.
+            return (state if state.is_absolute() else Path.home() / ".local" / "state") / "redrive" / "journal"
+        except RuntimeError as error:
+            raise BadSettings("there is no home folder for the journal; set journal to a folder of its own") from error
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One setting as people are shown it."""
+
+    name: str
+    value: str
+    """Secrets in it are hidden."""
+    origin: str
+    doc: str
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """The settings, and where each came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    """By name: `default`, `environment REDRIVE_STORE`, `redrive.toml`, `flag --store` …"""
+
+    def entries(self) -> list[Entry]:
+        """Every setting with its value, origin and meaning, secrets hidden."""
+        return [
+            Entry(
+                name=name,
+                value=masked(_text(getattr(self.settings, name))),
+                origin=self.origins[name],
+                doc=meta.description or "",
+            )
+            for name, meta in _metas().items()
+        ]
+
+
+class _Given(Struct, frozen=True):
+    """A value before it is checked."""
+
+    value: object
+    origin: str
+    is_text: bool = False
+    """It came as text, so numbers may be read from it."""
+    is_secret: bool = False
+    """Never shown, not even when it is wrong."""
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+    config: Path | None = None,
+) -> Loaded:
+    """Read the settings, or raise `BadSettings` with one sentence on what to mend. A flag that is None was not given."""
+    folder = folder or Path.cwd()
+    if config is None and (named := environ.get("REDRIVE_CONFIG")):
+        config = Path(named)
+    given = {
+        **(_from_named_file(folder, config) if config else _from_found_file(folder)),
+        **_from_environment(environ, folder),
+        **_from_flags(flags or {}),
+    }
+    values = {name: _checked(name, raw) for name, raw in given.items()}
+    origins = {name: given[name].origin if name in given else "default" for name in Settings.__struct_fields__}
+    return Loaded(settings=Settings(**values), origins=origins)
+
+
+_PASSWORD = re.compile(r"(?<=://)([^:/?#\s]*):(?!\d{1,5}(?:[/?#,]|\Z)).*@", re.DOTALL)
+"""Up to the last @, since a password may hold any sign that ought to have been escaped; a port is no password."""
+
+_SECRET_PARAMETER = re.compile(
+    r"((?:^|[?&#;\s])[\w.-]*(?:password|passwd|pwd|token|secret|api_?key)[\w.-]*=)[^&\s]+", re.IGNORECASE
+)
+
+
+def masked(value: str) -> str:
+    """The value as people may see it: no password of a URL, and no parameter that is named like a secret."""
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", value))
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
+    _ensure_known("flag", (_flag(name) for name in flags), [_flag(name) for name in Settings.__struct_fields__])
+    return {
+        name: _Given(value, f"flag {_flag(name)}", is_text=isinstance(value, str))
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+_OTHER_VARIABLES = ("REDRIVE_CONFIG", "REDRIVE_CHAOS")
+"""Names the file; makes our own tests run long."""
+
+_SERVICE_LINK = re.compile(r"REDRIVE_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)\Z")
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Kubernetes puts these into every pod beside a service whose name begins with redrive; they are not meant for us."""
+    return bool(_SERVICE_LINK.match(name)) or (name.endswith("_PORT") and "://" in value)
+
+
+def _from_environment(environ: Mapping[str, str], folder: Path) -> dict[str, _Given]:
+    variables = {f"REDRIVE_{name.upper()}": name for name in Settings.__struct_fields__}
+    ours = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith("REDRIVE_") and name not in _OTHER_VARIABLES and not _is_service_link(name, value)
+    }
+    files = {f"{variable}_FILE": variable for variable in variables}
+    _ensure_known("environment variable", ours, [*variables, *_OTHER_VARIABLES], also=files)
+    given = {}
+    for variable, value in ours.items():
+        if (direct := files.get(variable)) is None:
+            given[variables[variable]] = _Given(value, f"environment {variable}", is_text=True)
+        elif direct in ours:
+            raise BadSettings(f"{direct} and {variable} are both set; keep one of them")
+        else:
+            text = _read(folder / value, f"the file {value} that {variable} names").rstrip("\r\n")
+            given[variables[direct]] = _Given(text, f"environment {variable}", is_text=True, is_secret=True)
+    return given
+
+
+def _from_found_file(folder: Path) -> dict[str, _Given]:
+    for name in ("redrive.toml", "pyproject.toml", "redrive.yaml", "redrive.yml"):
+        if (path := folder / name).is_file() and (table := _table(path, name)) is not None:
+            return _from_table(table, name)
+    return {}
+
+
+def _from_named_file(folder: Path, config: Path) -> dict[str, _Given]:
+    path = folder / config.expanduser()
+    if not path.is_file():
+        raise BadSettings(f"there is no settings file {config}; create it, or name another with --config or REDRIVE_CONFIG")
+    table = _table(path, str(config))
+    if table is None:
+        raise BadSettings(f"{config} has no [tool.redrive] table; add it, or name another file")
+    return _from_table(table, str(config))
+
+
+def _from_table(table: object, name: str) -> dict[str, _Given]:
+    if not isinstance(table, dict):
+        raise BadSettings(f"{name} must hold settings by name, such as namespace: default")
+    origin = f"{name} [tool.redrive]" if Path(name).name == "pyproject.toml" else name
+    _ensure_known(f"setting of {origin}", map(str, table), Settings.__struct_fields__)
+    return {key: _Given(value, origin) for key, value in table.items()}
+
+
+def _table(path: Path, name: str) -> object | None:
+    """What a file says; None: it is a `pyproject.toml` that says nothing about redrive."""
+    text = _read(path, name)
+    match path.suffix:
+        case ".toml":
+            import tomllib
+
+            try:
+                document = tomllib.loads(text)
+            except tomllib.TOMLDecodeError as error:
+                raise BadSettings(f"{name} is not valid TOML: {error}") from error
+            if path.name != "pyproject.toml":
+                return document
+            tools = document.get("tool")
+            return tools.get("redrive") if isinstance(tools, dict) else None
+        case ".yaml" | ".yml":
+            try:
+                import yaml  # type: ignore[import-untyped]  # its types are a package of their own
+            except ImportError as error:
+                raise MissingExtra(f"{name} needs YAML; pip install 'redrive[yaml]', or write redrive.toml instead") from error
+            try:
+                document = yaml.safe_load(text)
+            except yaml.YAMLError as error:
+                mark = getattr(error, "problem_mark", None)
+                where = f" at line {mark.line + 1}" if mark else ""
+                raise BadSettings(f"{name} is not valid YAML{where}: {getattr(error, 'problem', None) or error}") from error
+            return {} if document is None else document
+        case _:
+            raise BadSettings(f"cannot read settings from {name}; its name must end in .toml, .yaml or .yml")
+
+
+def _read(path: Path, called: str) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise BadSettings(f"cannot read {called}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSettings(f"cannot read {called}: it is not UTF-8 text") from error
+
+
+def _ensure_known(what: str, names: Iterable[str], known: Iterable[str], *, also: Iterable[str] = ()) -> None:
+    """Raise for the first name that is neither `known` nor `also`; only the `known` are listed when none is near."""
+    known = list(known)
+    allowed = {*known, *also}
+    for name in names:
+        if name not in allowed:
+            import difflib
+
+            near = difflib.get_close_matches(name, sorted(allowed), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            raise BadSettings(f"unknown {what} {name}; {hint}")
+
+
+def _checked(name: str, given: _Given) -> Any:
+    hint = _hints()[name]
+    try:
+        return msgspec.convert(given.value, hint, strict=not given.is_text)
+    except msgspec.ValidationError as error:
+        shown = "" if given.is_secret else f", not {masked(_text(given.value))[:80]!r}"
+        raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
+
+
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Settings, include_extras=True)
+
+
+def _metas() -> dict[str, Any]:
+    return {name: hint.__metadata__[0] for name, hint in _hints().items()}
+
+
+def _text(value: object) -> str:
+    """As it would be written in the environment."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

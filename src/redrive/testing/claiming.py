@@ -1,0 +1,352 @@
+"""The kit for leases: `claim`, `extend` and `settle`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID, uuid5
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.model.arrival import Held
+from redrive.model.letter import HISTORY_LIMIT, Letter, RedriveMark, RetryPlan
+from redrive.model.query import EVERYTHING, Field, Is, Not, Or
+from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement, settled
+from redrive.model.status import OPEN, Status
+from redrive.testing.kit import Clerk, Kit
+from redrive.testing.samples import START, STORED, attempt, failure, letter
+
+_MINUTE = timedelta(minutes=1)
+_HOUR = timedelta(hours=1)
+_INSTANT = timedelta(microseconds=1)
+_OPERATION = uuid5(UUID(int=0), "operation")
+
+_OUTCOMES: list[Outcome] = [
+    Completed(),
+    Completed(operation=_OPERATION),
+    Redriven(),
+    Redriven(operation=_OPERATION, unknown=attempt("lost", outcome_unknown=True)),
+    Failed(attempt=attempt("again")),
+    Failed(attempt=attempt("again"), failure=failure("other.Error"), next_retry_at=START + _HOUR),
+    Released(),
+]
+
+
+class Claiming(Kit):
+    """One owner at a time, and only while the lease is live."""
+
+    def test_a_claim_gives_the_letter_as_retrying_and_a_lease_on_it(self, store: Clerk) -> None:
+        store.put(letter(generation=4, due=START))
+        (claimed,) = store.claim(owner="ann", lease=_HOUR)
+        assert claimed.letter == replace(letter(generation=4, due=START), status=Status.RETRYING)
+        lease = claimed.lease
+        assert (lease.id, lease.generation, lease.owner, lease.until) == (letter().id, 4, "ann", START + _HOUR)
+
+    def test_due_letters_come_by_priority_then_by_how_long_they_are_due(self, store: Clerk) -> None:
+        dues = [(0, 3), (5, 2), (0, 1), (5, 9), (-1, 99), (2**40, 0), (0, 2)]
+        store.put(
+            *(letter(f"{priority}/{ago}", priority=priority, due=START - ago * _MINUTE, at=START) for priority, ago in dues)
+        )
+        expected = [f"{2**40}/0", "5/9", "5/2", "0/3", "0/2", "0/1", "-1/99"]
+        first = store.claim(limit=3)
+        assert [one.letter.source_id for one in first] == expected[:3]
+        assert [one.letter.source_id for one in store.claim(limit=100)] == expected[3:]
+
+    def test_letters_due_at_the_same_instant_come_by_id(self, store: Clerk) -> None:
+        letters = [letter(str(number), due=START) for number in range(9)]
+        store.put(*letters)
+        assert [one.letter.id for one in store.claim()] == sorted(one.id for one in letters)
+
+    def test_a_letter_is_due_from_its_instant_on_not_before(self, store: Clerk) -> None:
+        store.put(letter(due=START + _INSTANT))
+        assert store.claim() == []
+        store.now += _INSTANT
+        assert len(store.claim()) == 1
+
+    def test_a_letter_without_a_next_retry_is_never_due(self, store: Clerk) -> None:
+        store.put(letter())
+        store.wait(days=10_000)
+        assert store.claim() == []
+
+    @pytest.mark.parametrize("status", STORED)
+    def test_only_pending_letters_are_due_by_themselves(self, store: Clerk, status: Status) -> None:
+        store.put(letter(status=status, due=START))
+        assert len(store.claim()) == (status is Status.PENDING)
+
+    @pytest.mark.parametrize("status", STORED)
+    def test_only_open_letters_can_be_claimed_by_id_or_question(self, store: Clerk, status: Status) -> None:
+        store.put(letter("1", status=status), letter("2", status=status))
+        assert len(store.claim(ids=(letter("1").id,))) == (status in OPEN)
+        assert len(store.claim(query=Is(Field.SOURCE_ID, "2"))) == (status in OPEN)
+
+    def test_letters_of_ids_come_in_the_order_given_and_each_once(self, store: Clerk) -> None:
+        store.put(*(letter(name, at=START + ord(name) * _MINUTE) for name in "abcd"), letter("left", status=Status.ARCHIVED))
+        wanted = [letter(name).id for name in ("c", "a", "left", "c", "d", "b")]
+        claimed = store.claim(ids=(wanted[0], UUID(int=0), *wanted[1:]), limit=3)
+        assert [one.letter.source_id for one in claimed] == ["c", "a", "d"]
+        assert [one.letter.source_id for one in store.claim(ids=tuple(wanted))] == ["b"]
+        assert store.claim(ids=()) == []
+
+    def test_letters_of_a_question_come_oldest_first(self, store: Clerk) -> None:
+        for name, hours in (("new", 3), ("old", 1), ("middle", 2)):
+            store.put(letter(name, at=START + hours * _HOUR))
+        store.put(letter("other", source="bills", at=START))
+        claimed = store.claim(query=Not(Is(Field.SOURCE, "bills")), limit=2)
+        assert [one.letter.source_id for one in claimed] == ["old", "middle"]
+        assert [one.letter.source_id for one in store.claim(query=EVERYTHING)] == ["other", "new"]
+        assert store.claim(query=Or()) == []
+
+    def test_a_claim_of_none_takes_none(self, store: Clerk) -> None:
+        store.put(letter(due=START))
+        assert store.claim(limit=0) == []
+        assert store.claim(limit=0, ids=(letter().id,)) == []
+        assert store.claim(limit=0, query=EVERYTHING) == []
+        assert store.one(letter().id).status is Status.PENDING
+
+    def test_nobody_gets_a_letter_that_somebody_holds(self, store: Clerk) -> None:
+        store.put(letter(due=START))
+        assert len(store.claim(owner="ann", lease=_HOUR)) == 1
+        store.now = START + _HOUR - _INSTANT
+        for owner in ("ann", "bob"):
+            assert store.claim(owner=owner) == []
+            assert store.claim(owner=owner, ids=(letter().id,)) == []
+            assert store.claim(owner=owner, query=EVERYTHING) == []
+            assert store.claim(owner=owner, query=Is(Field.STATUS, "retrying")) == []
+
+    @pytest.mark.parametrize("how", ["due", "ids", "query"])
+    def test_an_expired_lease_can_be_taken_over(self, store: Clerk, how: str) -> None:
+        store.put(letter(due=START))
+        stale = store.take(letter().id, owner="ann", lease=_HOUR)
+        store.wait(hours=1)
+        claims = {
+            "due": lambda: store.claim(owner="bob"),
+            "ids": lambda: store.claim(owner="bob", ids=(letter().id,)),
+            "query": lambda: store.claim(owner="bob", query=Is(Field.STATUS, "pending")),
+        }
+        (claimed,) = claims[how]()
+        assert claimed.lease.owner == "bob"
+        assert claimed.lease.token > stale.token
+        assert store.extend(stale, by=_HOUR) == [None]
+        for outcome in _OUTCOMES:
+            assert store.end(stale, outcome) is Settled.LEASE_LOST
+        assert store.one(letter().id).status is Status.RETRYING
+        assert store.end(claimed.lease, Completed()) is Settled.DONE
+
+    def test_letters_whose_lease_ran_out_are_due_in_their_old_order(self, store: Clerk) -> None:
+        store.put(letter("longest due", due=START - 3 * _HOUR), letter("less long due", due=START - _HOUR))
+        store.take(letter("longest due").id, lease=5 * _MINUTE)
+        store.wait(minutes=10)
+        assert [one.letter.source_id for one in store.claim()] == ["longest due", "less long due"]
+
+    def test_a_letter_claimed_before_it_was_due_is_due_when_its_time_comes(self, store: Clerk) -> None:
+        store.put(letter(due=START + _HOUR))
+        store.take(letter().id, lease=_MINUTE)
+        store.wait(minutes=30)
+        assert store.claim() == []
+        store.wait(minutes=30)
+        assert len(store.claim()) == 1
+
+    def test_tokens_rise_with_every_claim_of_a_letter(self, store: Clerk) -> None:
+        tokens = []
+        for round in range(12):
+            if round == 6:
+                store.purge()
+            store.put(letter(failed=round, due=START))
+            if round % 3 == 2:
+                store.put(letter(failed=f"reopen {round}", generation=100 + round, due=START))
+            lease = store.take(letter().id, lease=_MINUTE)
+            tokens.append(lease.token)
+            if round % 2:
+                store.end(lease, Released())
+            else:
+                store.wait(minutes=1)
+        assert tokens == sorted(set(tokens))
+
+    def test_tokens_rise_even_when_the_clock_goes_back(self, store: Clerk) -> None:
+        store.put(letter())
+        first = store.take(letter().id)
+        store.end(first, Released())
+        store.now -= timedelta(days=1)
+        assert store.take(letter().id).token > first.token
+
+    def test_a_lease_is_extended_from_now_on(self, store: Clerk) -> None:
+        store.put(letter(due=START))
+        lease = store.take(letter().id, lease=_HOUR)
+        store.wait(minutes=40)
+        (longer,) = store.extend(lease, by=_HOUR)
+        assert longer == replace(lease, until=store.now + _HOUR)
+        store.wait(minutes=59)
+        assert store.claim(owner="bob") == []
+        assert store.one(letter().id).status is Status.RETRYING
+        assert store.end(lease, Completed()) is Settled.DONE
+
+    def test_an_extended_lease_ends_when_it_says(self, store: Clerk) -> None:
+        store.put(letter(due=START))
+        lease = store.take(letter().id, lease=_HOUR)
+        store.extend(lease, by=2 * _HOUR)
+        store.wait(hours=2)
+        assert store.end(lease, Completed()) is Settled.LEASE_LOST
+        assert len(store.claim(owner="bob")) == 1
+
+    def test_extending_never_shortens(self, store: Clerk) -> None:
+        store.put(letter())
+        lease = store.take(letter().id, lease=_HOUR)
+        assert store.extend(lease, by=_MINUTE) == [lease]
+        assert store.extend(lease, by=-_HOUR) == [lease]
+        store.wait(minutes=59)
+        assert store.one(letter().id).status is Status.RETRYING
+
+    def test_only_a_live_lease_of_ones_own_is_extended(self, store: Clerk) -> None:
+        store.put(*(letter(name) for name in "abcde"))
+        fine, expires, ends, other = (store.take(letter(name).id, lease=_HOUR) for name in "abcd")
+        store.end(ends, Released())
+        leases = [
+            fine,
+            replace(other, token=other.token + 1),
+            replace(other, generation=2),
+            replace(other, id=letter("e").id),
+            replace(other, id=UUID(int=0)),
+            ends,
+            fine,
+        ]
+        answers = store.extend(*leases, by=2 * _HOUR)
+        longer = replace(fine, until=START + 2 * _HOUR)
+        assert answers == [longer, None, None, None, None, None, longer]
+        store.wait(hours=1)
+        assert store.extend(expires, by=_HOUR) == [None]
+        assert store.extend(by=_HOUR) == []
+        assert store.one(letter("d").id).status is Status.PENDING
+
+    def test_extending_leaves_the_letter_alone(self, store: Clerk) -> None:
+        store.put(letter())
+        store.extend(store.take(letter().id), by=_HOUR)
+        store.wait(hours=2)
+        assert store.one(letter().id) == letter()
+
+    @pytest.mark.parametrize("outcome", _OUTCOMES)
+    @pytest.mark.parametrize("status", sorted(OPEN))
+    def test_a_claim_ends_as_its_outcome_says(self, store: Clerk, status: Status, outcome: Outcome) -> None:
+        before = letter(
+            status=status, due=START, failure=failure("first.Error"), redrive=RedriveMark(count=1, last_at=START - _HOUR)
+        )
+        store.put(before)
+        lease = store.take(before.id)
+        store.wait(minutes=1)
+        assert store.end(lease, outcome) is Settled.DONE
+        expected = settled(before, outcome, store.now)
+        assert store.one(before.id) == expected
+        _is_found_as(store, expected)
+
+    @pytest.mark.parametrize("outcome", _OUTCOMES)
+    def test_a_lease_settles_once(self, store: Clerk, outcome: Outcome) -> None:
+        store.put(letter("1"), letter("2"))
+        one, two = store.take(letter("1").id), store.take(letter("2").id)
+        assert store.end(one, outcome) is Settled.DONE
+        assert store.end(one, outcome) is Settled.LEASE_LOST
+        twice = Settlement.of(two, outcome)
+        assert store.settle(twice, twice) == [Settled.DONE, Settled.LEASE_LOST]
+        assert store.extend(one, two, by=_HOUR) == [None, None]
+
+    def test_a_completed_letter_is_marked_with_its_operation(self, store: Clerk) -> None:
+        store.put(letter())
+        store.end(store.take(letter().id), Completed(operation=_OPERATION))
+        held = store.one(letter().id)
+        assert held.status is Status.COMPLETED
+        assert held.redrive == RedriveMark(count=1, last_at=START, operation=_OPERATION)
+
+    def test_a_lost_answer_is_kept_as_unknown(self, store: Clerk) -> None:
+        store.put(letter())
+        lost = attempt("lost", outcome_unknown=True)
+        store.end(store.take(letter().id), Redriven(unknown=lost))
+        held = store.one(letter().id)
+        assert held.status is Status.REDRIVEN
+        assert held.history[-1] == lost
+
+    def test_a_failed_letter_is_due_again_when_the_outcome_says(self, store: Clerk) -> None:
+        store.put(letter(due=START))
+        (claimed,) = store.claim()
+        store.end(claimed.lease, Failed(attempt=attempt("2"), next_retry_at=START + _HOUR))
+        assert store.claim() == []
+        store.wait(hours=1)
+        assert len(store.claim()) == 1
+
+    def test_a_letter_that_used_up_its_retries_is_exhausted_and_no_longer_due(self, store: Clerk) -> None:
+        store.put(letter(retry=RetryPlan(max_retries=2, next_retry_at=START)))
+        for number in range(2):
+            (claimed,) = store.claim()
+            store.end(claimed.lease, Failed(attempt=attempt(f"{number}"), next_retry_at=START))
+        held = store.one(letter().id)
+        assert (held.status, held.retry.retry_count, held.retry.next_retry_at) == (Status.EXHAUSTED, 2, None)
+        store.wait(days=1)
+        assert store.claim() == []
+        assert len(store.claim(ids=(letter().id,))) == 1
+
+    def test_failures_of_retries_are_trimmed_to_the_history_too(self, store: Clerk) -> None:
+        full = tuple(attempt(f"try {number}") for number in range(HISTORY_LIMIT))
+        store.put(letter(history=full))
+        store.end(store.take(letter().id), Failed(attempt=attempt("one more")))
+        held = store.one(letter().id)
+        assert held.history == (full[0], *full[2:], attempt("one more"))
+        assert held.attempts == HISTORY_LIMIT + 1
+
+    def test_a_released_letter_is_due_as_before(self, store: Clerk) -> None:
+        store.put(letter("1", due=START - _HOUR), letter("2", due=START - _MINUTE))
+        (claimed,) = store.claim(limit=1)
+        store.end(claimed.lease, Released())
+        assert [one.letter.source_id for one in store.claim()] == ["1", "2"]
+
+    def test_what_does_not_hold_settles_nothing(self, store: Clerk) -> None:
+        store.put(*(letter(name) for name in "abcd"))
+        lease = store.take(letter("a").id, lease=_HOUR)
+        end = Settlement.of(lease, Completed())
+        answers = store.settle(
+            replace(end, token=lease.token + 1),
+            replace(end, token=lease.token - 1),
+            replace(end, token=0),
+            replace(end, generation=2),
+            replace(end, generation=0),
+            replace(end, id=letter("b").id),
+            replace(end, id=letter("b").id, token=0),
+            replace(end, id=UUID(int=0)),
+            end,
+        )
+        assert answers == [Settled.LEASE_LOST] * 7 + [Settled.MISSING, Settled.DONE]
+        assert store.tally(Field.STATUS) == {"completed": 1, "pending": 3}
+        assert store.settle() == []
+
+    @pytest.mark.parametrize("outcome", _OUTCOMES)
+    def test_a_lease_that_ran_out_settles_nothing_even_when_nobody_took_over(self, store: Clerk, outcome: Outcome) -> None:
+        store.put(letter(due=START))
+        lease = store.take(letter().id, lease=_HOUR)
+        store.wait(hours=1)
+        assert store.end(lease, outcome) is Settled.LEASE_LOST
+        assert store.one(letter().id) == letter(due=START)
+        assert len(store.claim()) == 1
+
+    def test_a_late_settle_of_an_older_generation_changes_nothing(self, store: Clerk) -> None:
+        store.put(letter())
+        lease = store.take(letter().id)
+        assert store.put(letter(failed=2, generation=2)) == [Held.REOPENED]
+        newer = store.take(letter().id)
+        assert store.end(replace(lease, token=newer.token), Completed()) is Settled.LEASE_LOST
+        assert store.end(replace(newer, token=lease.token), Completed()) is Settled.LEASE_LOST
+        assert store.end(newer, Released()) is Settled.DONE
+
+    def test_several_leases_end_in_one_call_each_in_its_own_way(self, store: Clerk) -> None:
+        names = [str(number) for number in range(len(_OUTCOMES))]
+        store.put(*(letter(name) for name in names))
+        leases = [store.take(letter(name).id) for name in names]
+        ends = [Settlement.of(lease, outcome) for lease, outcome in zip(leases, _OUTCOMES, strict=True)]
+        assert store.settle(*ends) == [Settled.DONE] * len(ends)
+        for name, outcome in zip(names, _OUTCOMES, strict=True):
+            assert store.one(letter(name).id) == settled(letter(name), outcome, START)
+
+
+def _is_found_as(store: Clerk, expected: Letter) -> None:
+    """What was changed is also what questions are answered from."""
+    assert store.tally(Field.STATUS) == {expected.status.value: 1}
+    assert store.count(Is(Field.ATTEMPTS, expected.attempts)) == 1
+    assert store.count(Is(Field.UPDATED_AT, expected.updated_at)) == 1
+    assert store.count(Is(Field.GROUP, expected.failure.fingerprint)) == 1
+    due = expected.retry.next_retry_at
+    assert due is None or store.count(Is(Field.NEXT_RETRY_AT, due)) == 1

@@ -1,0 +1,165 @@
+"""Generated command sequences: whatever is done to a store, it answers as the oracle does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
+
+from redrive.backends.memory.letters import MemoryLetters
+from redrive.model.amendment import Amendment
+from redrive.model.lease import Claim, Lease
+from redrive.model.letter import Letter
+from redrive.model.query import TALLIED, Field, Order, Query
+from redrive.model.settlement import Outcome, Settlement
+from redrive.ports.inline import drive
+from redrive.ports.letters import LetterStore
+from redrive.testing import samples
+from redrive.testing.kit import Clerk, Kit, Opener, Run
+
+_MANY = 10_000
+
+Pair = tuple[Lease, Lease]
+"""The same lease as the store and as the oracle gave it: tokens are a store's own affair."""
+
+
+@contextmanager
+def running(store: LetterStore) -> Iterator[Run]:
+    """How to run this store's verbs: inline when it can, which is faster, else on an event loop."""
+    if store.capabilities.inline:
+        yield drive
+        return
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+class LetterMachine(RuleBasedStateMachine):
+    """Does the same to a store and to the oracle, and compares every answer."""
+
+    def __init__(self, store: LetterStore, run: Run) -> None:
+        super().__init__()
+        self.store = Clerk(store, run)
+        self.oracle = Clerk(MemoryLetters(), drive)
+        self.leases: list[Pair] = []
+        self.pages: list[tuple[Query, Order, int, str | None, str | None]] = []
+
+    def teardown(self) -> None:
+        self.store.close()
+
+    @initialize(letters=st.lists(samples.arrivals(), min_size=3, max_size=8))
+    def begin(self, letters: list[Letter]) -> None:
+        self.put(letters)
+
+    @rule(letters=st.lists(samples.arrivals(), max_size=4))
+    def put(self, letters: list[Letter]) -> None:
+        assert self.store.put(*letters) == self.oracle.put(*letters)
+
+    @rule(duration=st.sampled_from([timedelta(microseconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)]))
+    def wait(self, duration: timedelta) -> None:
+        self.store.now += duration
+        self.oracle.now += duration
+
+    @rule(claim=samples.claims())
+    def claim(self, claim: Claim) -> None:
+        how: dict[str, Any] = {name: getattr(claim, name) for name in claim.__struct_fields__}
+        ours, theirs = self.store.claim(**how), self.oracle.claim(**how)
+        assert [one.letter for one in ours] == [one.letter for one in theirs]
+        pairs = [(one.lease, other.lease) for one, other in zip(ours, theirs, strict=True)]
+        for one, other in pairs:
+            assert replace(one, token=0) == replace(other, token=0)
+            earlier = [known.token for known, _ in self.leases if known.id == one.id]
+            assert all(token < one.token for token in earlier)
+        self.leases += pairs
+
+    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=3), by=st.sampled_from([timedelta(seconds=1), timedelta(hours=2)]))
+    def extend(self, picks: list[int], by: timedelta) -> None:
+        pairs = self._picked(picks)
+        ours = self.store.extend(*(one for one, _ in pairs), by=by)
+        theirs = self.oracle.extend(*(other for _, other in pairs), by=by)
+        assert [one and replace(one, token=0) for one in ours] == [other and replace(other, token=0) for other in theirs]
+
+    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=3), outcome=samples.outcomes(), off=st.sampled_from([0, 0, 0, 0, 1]))
+    def settle(self, picks: list[int], outcome: Outcome, off: int) -> None:
+        pairs = self._picked(picks)
+        ours = [Settlement.of(replace(one, generation=one.generation + off), outcome) for one, _ in pairs]
+        theirs = [Settlement.of(replace(other, generation=other.generation + off), outcome) for _, other in pairs]
+        assert self.store.settle(*ours) == self.oracle.settle(*theirs)
+
+    @rule(amendments=st.lists(samples.amendments(), min_size=1, max_size=3))
+    def amend(self, amendments: list[Amendment]) -> None:
+        assert self.store.amend(*amendments) == self.oracle.amend(*amendments)
+
+    @rule(query=samples.queries(), limit=st.integers(0, 3))
+    def purge(self, query: Query, limit: int) -> None:
+        assert self.store.purge(query, limit=limit) == self.oracle.purge(query, limit=limit)
+
+    @rule(query=samples.queries(), order=st.sampled_from(Order), limit=st.integers(1, 5))
+    def find(self, query: Query, order: Order, limit: int) -> None:
+        self._turn(query, order, limit, None, None)
+
+    @rule(pick=st.integers(0, 50))
+    def go_on(self, pick: int) -> None:
+        """Turn a page that was left open while other things happened."""
+        if self.pages:
+            self._turn(*self.pages.pop(pick % len(self.pages)))
+
+    @rule(query=samples.queries())
+    def count(self, query: Query) -> None:
+        assert self.store.count(query) == self.oracle.count(query)
+
+    @rule(by=st.sampled_from(sorted(TALLIED)), query=samples.queries())
+    def tally(self, by: Field, query: Query) -> None:
+        assert self.store.tally(by, query) == self.oracle.tally(by, query)
+
+    @rule(query=samples.queries(), limit=st.integers(1, 3))
+    def groups(self, query: Query, limit: int) -> None:
+        if self.store.capabilities.groups:
+            assert self.store.all_groups(query, limit=limit) == self.oracle.all_groups(query, limit=limit)
+
+    @rule()
+    def get(self) -> None:
+        assert self.store.get(*samples.POOL) == self.oracle.get(*samples.POOL)
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        assert self.store.find(limit=_MANY) == self.oracle.find(limit=_MANY)
+        assert self.store.tally(Field.STATUS) == self.oracle.tally(Field.STATUS)
+
+    def _picked(self, picks: list[int]) -> list[Pair]:
+        # The latest claims are what is most often live; older ones are stale on purpose.
+        return [self.leases[-1 - pick % len(self.leases)] for pick in picks] if self.leases else []
+
+    def _turn(self, query: Query, order: Order, limit: int, ours: str | None, theirs: str | None) -> None:
+        page = self.store.find(query, order=order, limit=limit, after=ours)
+        expected = self.oracle.find(query, order=order, limit=limit, after=theirs)
+        assert page.letters == expected.letters
+        assert (page.next is None) == (expected.next is None)
+        if page.next is not None:
+            self.pages.append((query, order, limit, page.next, expected.next))
+
+
+class Sequences(Kit):
+    """Tier 2: generated command sequences against the oracle."""
+
+    def test_any_sequence_of_commands_is_answered_as_the_oracle_does(self, opener: Opener, place: Path) -> None:
+        numbers = count()
+
+        def machine() -> LetterMachine:
+            own = place / str(next(numbers))
+            own.mkdir()
+            return LetterMachine(opener(own), run)
+
+        own = place / "probe"
+        own.mkdir()
+        probe = opener(own)
+        with running(probe) as run:
+            run(probe.close())
+            run_state_machine_as_test(machine, settings=samples.effort(40, chaos=3000, steps=30))  # type: ignore[no-untyped-call]  # untyped there

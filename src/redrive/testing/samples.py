@@ -1,0 +1,326 @@
+"""Letters to test with: builders for examples, Hypothesis strategies for the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from redrive.model.amendment import Amendment
+from redrive.model.category import Category
+from redrive.model.lease import Claim
+from redrive.model.letter import (
+    Attempt,
+    BodyRef,
+    Cause,
+    Failure,
+    Letter,
+    Origin,
+    Original,
+    RedriveMark,
+    RetryPlan,
+    letter_id,
+)
+from redrive.model.query import And, Field, Is, Not, Op, Or, Query
+from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released
+from redrive.model.status import Act, Status
+
+START = datetime(2025, 1, 1, 12, tzinfo=UTC)
+"""When tests begin: before any host's clock, so that what is written here is past for a store's own clock too."""
+
+STORED = tuple(status for status in Status if status is not Status.RETRYING)
+"""The statuses a letter can be stored in."""
+
+
+def is_chaos() -> bool:
+    """Were thousands asked for, instead of some thirty?"""
+    return bool(os.environ.get("REDRIVE_CHAOS"))
+
+
+def effort(examples: int = 30, *, chaos: int = 2000, steps: int = 30) -> settings:
+    """How hard Hypothesis tries: the same few examples every time, or thousands of new ones under `REDRIVE_CHAOS`."""
+    return settings(
+        max_examples=chaos if is_chaos() else examples,
+        stateful_step_count=steps,
+        derandomize=not is_chaos(),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def occurrence(name: str) -> UUID:
+    """The occurrence id that belongs to this name."""
+    return uuid5(NAMESPACE_OID, name)
+
+
+def attempt(name: str, *, at: datetime = START, **changes: Any) -> Attempt:
+    """A try that failed, with an occurrence id of its name."""
+    return Attempt(at=at, occurrence=occurrence(name), **changes)
+
+
+def failure(type: str = "builtins.TimeoutError", message: str = "no answer", **changes: Any) -> Failure:
+    """A failure whose fingerprint is its type, unless one is given."""
+    return Failure(type=type, message=message, **{"fingerprint": type, **changes})
+
+
+def letter(
+    name: str = "1",
+    *,
+    failed: int | str = 1,
+    at: datetime = START,
+    source: str = "orders",
+    namespace: str = "default",
+    due: datetime | None = None,
+    **changes: Any,
+) -> Letter:
+    """A letter as a capture makes it. Its name is the message's id; `failed` tells one failure of it from another."""
+    values: dict[str, Any] = {
+        "id": letter_id(namespace, source, name),
+        "source_id": name,
+        "failure": failure(),
+        "first_received_at": at,
+        "dead_lettered_at": at,
+        "updated_at": at,
+        "body": f"body of {name}".encode(),
+        "history": (attempt(f"{namespace}/{source}/{name}/{failed}", at=at),),
+        "retry": RetryPlan(next_retry_at=due),
+    }
+    return Letter(source=source, namespace=namespace, **(values | changes))
+
+
+_AWKWARD = "a", "b", "Z", "0", ".", ",", ";", ":", "'", '"', "\\", "\n", "\t", " ", "%", "_", "*", "é", "ß", "中", "\u202e", "\U0001f4ee", "\U0010ffff"  # fmt: skip
+
+
+def texts(max_size: int = 12) -> SearchStrategy[str]:
+    """Text that breaks what can be broken: quotes, commas, newlines, separators, letters from every plane."""
+    return st.lists(st.sampled_from(_AWKWARD), max_size=max_size).map("".join)
+
+
+def instants() -> SearchStrategy[datetime]:
+    """Instants around the start, to the microsecond; equal ones are likely."""
+    near = st.integers(-3, 3).map(lambda hours: START + timedelta(hours=hours))
+    return near | st.integers(-(10**12), 10**12).map(lambda micros: START + timedelta(microseconds=micros))
+
+
+def uuids() -> SearchStrategy[UUID]:
+    return st.integers(0, 2**128 - 1).map(lambda number: UUID(int=number))
+
+
+def _maybe(strategy: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+def attempts() -> SearchStrategy[Attempt]:
+    return st.builds(
+        Attempt,
+        at=instants(),
+        occurrence=uuids(),
+        error=texts(),
+        message=texts(),
+        took=_maybe(st.timedeltas(timedelta(0), timedelta(days=40))),
+        generation=st.integers(1, 5),
+        outcome_unknown=st.booleans(),
+    )
+
+
+def failures() -> SearchStrategy[Failure]:
+    return st.builds(
+        Failure,
+        type=st.sampled_from(["builtins.TimeoutError", "httpx.TimeoutError", "KeyError", "a.b.C"]) | texts(),
+        message=texts(),
+        category=st.sampled_from(Category),
+        traceback=texts(30),
+        causes=st.lists(st.builds(Cause, type=texts(), message=texts()), max_size=2).map(tuple),
+        fingerprint=st.sampled_from(["f1", "f2"]) | texts(),
+        fingerprint_version=st.integers(0, 3),
+    )
+
+
+def _headers() -> SearchStrategy[Any]:
+    return st.lists(st.tuples(texts(), st.binary(max_size=8)), max_size=3).map(tuple)
+
+
+def _json() -> SearchStrategy[Any]:
+    leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts()
+    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3), max_leaves=5)
+
+
+def metadata() -> SearchStrategy[dict[str, Any]]:
+    """Nested objects, as JSON has them."""
+    return st.dictionaries(texts(), _json(), max_size=3)
+
+
+def _body_refs() -> SearchStrategy[BodyRef]:
+    return st.builds(BodyRef, name=texts(), size=st.integers(0, 2**40), sha256=texts())
+
+
+def letters() -> SearchStrategy[Letter]:
+    """Any letter that can be stored, every field drawn."""
+    return st.builds(_drawn, st.tuples(texts(), texts(), texts()), st.fixed_dictionaries(_fields()))
+
+
+def _drawn(names: tuple[str, str, str], fields: dict[str, Any]) -> Letter:
+    namespace, source, source_id = names
+    return Letter(id=letter_id(*names), namespace=namespace, source=source, source_id=source_id, **fields)
+
+
+def _fields() -> dict[str, SearchStrategy[Any]]:
+    counts = st.integers(0, 2**31)
+    return {
+        "failure": failures(),
+        "first_received_at": instants(),
+        "dead_lettered_at": instants(),
+        "updated_at": instants(),
+        "generation": st.integers(1, 2**31),
+        "body": st.binary(max_size=40),
+        "body_ref": _maybe(_body_refs()),
+        "content_type": texts(),
+        "headers": _headers(),
+        "key": _maybe(st.binary(max_size=8)),
+        "kind": _maybe(texts()),
+        "reference": _maybe(texts()),
+        "origin": st.builds(
+            Origin,
+            topic=_maybe(texts()),
+            partition=_maybe(counts),
+            offset=_maybe(st.integers(0, 2**63 - 1)),
+            node=_maybe(texts()),
+            reply_to=_maybe(texts()),
+            request_id=_maybe(texts()),
+            trace=_maybe(texts()),
+        ),
+        "history": st.lists(attempts(), max_size=3, unique_by=lambda one: one.occurrence).map(tuple),
+        "history_dropped": counts,
+        "expires_at": _maybe(instants()),
+        "retry": st.builds(
+            RetryPlan, policy=texts(), retry_count=counts, max_retries=_maybe(counts), next_retry_at=_maybe(instants())
+        ),
+        "status": st.sampled_from(STORED),
+        "priority": st.integers(-(2**63), 2**63 - 1),
+        "depends_on": st.lists(texts(), max_size=2).map(tuple),
+        "tags": st.lists(texts(), max_size=3).map(tuple),
+        "metadata": metadata(),
+        "redrive": st.builds(RedriveMark, count=counts, last_at=_maybe(instants()), operation=_maybe(uuids())),
+        "original": _maybe(
+            st.builds(
+                Original, body=st.binary(max_size=8), body_ref=_maybe(_body_refs()), content_type=texts(), headers=_headers()
+            )
+        ),
+    }
+
+
+POOL = tuple(letter(name, source=source).id for source in ("orders", "bills") for name in "abcd")
+"""The ids of all letters that `arrivals` makes."""
+
+
+def arrivals() -> SearchStrategy[Letter]:
+    """Letters of few messages that fail over and over: new, known, reopened and late ones are all likely."""
+    return st.builds(
+        letter,
+        st.sampled_from("abcd"),
+        source=st.sampled_from(["orders", "bills"]),
+        failed=st.integers(1, 9),
+        at=instants(),
+        due=_maybe(instants()),
+        generation=st.sampled_from([1, 1, 1, 2, 3]),
+        status=st.sampled_from([Status.PENDING] * 8 + list(STORED)),
+        priority=st.integers(-1, 2),
+        failure=failures(),
+        kind=_maybe(st.sampled_from(["order", "bill"])),
+        key=_maybe(st.sampled_from([b"", b"\0k", b"\xff"])),
+        tags=st.lists(st.sampled_from(["red", "blue", "x,y"]), max_size=2, unique=True).map(tuple),
+        expires_at=_maybe(instants()),
+        metadata=metadata(),
+        history_dropped=st.sampled_from([0, 0, 3]),
+    )
+
+
+_TEXT = st.sampled_from(["", "default", "orders", "bills", "a", "TimeoutError", "builtins.TimeoutError", "f1", "red", "x,y", "order"])
+_VALUES: dict[Field, SearchStrategy[Any]] = {
+    Field.STATUS: st.sampled_from(Status).map(str),
+    Field.CATEGORY: st.sampled_from(Category).map(str),
+    Field.KEY: st.sampled_from([b"", b"\0", b"\0k", b"\xff", b"none"]),
+    Field.PRIORITY: st.integers(-2, 3),
+    Field.ATTEMPTS: st.integers(0, 6),
+    Field.GENERATION: st.integers(0, 4),
+    Field.DEAD_LETTERED_AT: instants(),
+    Field.UPDATED_AT: instants(),
+    Field.NEXT_RETRY_AT: instants(),
+    Field.EXPIRES_AT: instants(),
+}
+
+
+def comparisons() -> SearchStrategy[Query]:
+    """One field compared with a value that fits it."""
+
+    def with_value(field: Field) -> SearchStrategy[Query]:
+        return st.builds(Is, st.just(field), _VALUES.get(field, _TEXT), st.sampled_from(Op))
+
+    return st.sampled_from(Field).flatmap(with_value)
+
+
+def queries() -> SearchStrategy[Query]:
+    """Any question, nested."""
+
+    def around(inner: SearchStrategy[Query]) -> SearchStrategy[Query]:
+        parts = st.lists(inner, max_size=3).map(tuple)
+        return st.builds(Not, inner) | st.builds(And, parts) | st.builds(Or, parts)
+
+    return st.recursive(comparisons(), around, max_leaves=4)
+
+
+def claims(ids: Sequence[UUID] = POOL) -> SearchStrategy[Claim]:
+    """Claims of what is due, of ids (some of them unknown or repeated), and of questions."""
+    some_ids = st.lists(st.sampled_from([*ids, UUID(int=7)]), max_size=5).map(tuple)
+    wanted = st.one_of(
+        st.just({}), st.fixed_dictionaries({"ids": some_ids}), st.fixed_dictionaries({"query": queries()})
+    )
+    common = {
+        "owner": st.sampled_from(["ann", "bob"]),
+        "lease": st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(hours=9)]),
+        "limit": st.integers(0, 5),
+    }
+    return st.builds(lambda what, how: Claim(**what, **how), wanted, st.fixed_dictionaries(common))
+
+
+def outcomes() -> SearchStrategy[Outcome]:
+    """Every way in which a claim can end."""
+    return st.one_of(
+        st.builds(Completed, operation=_maybe(uuids())),
+        st.builds(Redriven, operation=_maybe(uuids()), unknown=_maybe(attempts())),
+        st.builds(Failed, attempt=attempts(), failure=_maybe(failures()), next_retry_at=_maybe(instants())),
+        st.builds(Released),
+    )
+
+
+def amendments(ids: Sequence[UUID] = POOL) -> SearchStrategy[Amendment]:
+    """Changes of any fields, with and without an act, legal or not."""
+    content: dict[str, SearchStrategy[Any]] = {
+        "generation": _maybe(st.integers(1, 3)),
+        "act": _maybe(st.sampled_from(Act)),
+        "reason": _maybe(texts()),
+        "body": st.binary(max_size=8),
+        "body_ref": _maybe(_body_refs()),
+        "content_type": texts(),
+        "headers": _headers(),
+        "priority": st.integers(-1, 2),
+        "tags": st.lists(st.sampled_from(["red", "green"]), max_size=2).map(tuple),
+        "metadata": metadata(),
+        "next_retry_at": _maybe(instants()),
+        "expires_at": _maybe(instants()),
+    }
+    changes = st.fixed_dictionaries({}, optional=content)
+    return st.builds(lambda id, fields: Amendment(id=id, **fields), st.sampled_from([*ids, UUID(int=7)]), changes)
+
+
+def nested(depth: int, part: Query) -> Query:
+    """The part, denied an even number of times: the same question, deep."""
+    return reduce(lambda inner, _: Not(inner), range(2 * depth), part)

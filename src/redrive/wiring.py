@@ -1,0 +1,85 @@
+"""From a URL to a working whole: which backend answers to a scheme, loaded when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import cast
+
+from redrive.backends.files.bodies import FileBodies
+from redrive.engine.call import FunctionTransport
+from redrive.engine.dead_letters import DeadLetters, Limits
+from redrive.engine.journal import Journal
+from redrive.engine.observed import ObservedLetters
+from redrive.engine.run import CommandTransport
+from redrive.engine.telemetry import SILENT, Telemetry
+from redrive.model.errors import UnknownScheme
+from redrive.ports.opening import Opened
+from redrive.ports.transport import Transport
+from redrive.settings import Settings, load, masked
+
+STORES: dict[str, str] = {
+    "memory": "redrive.backends.memory:opened",
+    "sqlite": "redrive.backends.sqlite:opened",
+}
+"""The scheme of a store's URL → what opens it, given the rest of the URL."""
+
+TRANSPORTS: dict[str, Callable[[str], Transport]] = {
+    "py": FunctionTransport.named,
+    "command": lambda _: CommandTransport(),
+}
+"""The scheme of a target's URL → what makes its transport, given the rest of the URL."""
+
+
+def open(url: str | None = None, *, telemetry: Telemetry = SILENT) -> DeadLetters:
+    """The whole for a store's URL; what the URL does not say comes from settings: environment, file, defaults."""
+    return connect(load({"store": url} if url else {}).settings, telemetry=telemetry)
+
+
+def connect(settings: Settings, *, telemetry: Telemetry = SILENT) -> DeadLetters:
+    """The whole for these settings. Nothing is touched until its first use."""
+    opened = store(settings.store)
+    letters = ObservedLetters(opened.letters, telemetry)
+    journal = None
+    if not letters.capabilities.embedded:
+        journal = Journal(settings.journal_folder(), masked(settings.store))
+    return DeadLetters(
+        letters,
+        opened.desk,
+        namespace=settings.namespace,
+        bodies=FileBodies(opened.bodies_folder) if opened.bodies_folder else None,
+        journal=journal,
+        limits=Limits(
+            body=settings.body_limit, traceback=settings.traceback_limit, lease=timedelta(seconds=settings.lease_seconds)
+        ),
+        telemetry=telemetry,
+    )
+
+
+def store(url: str) -> Opened:
+    """The store that a URL names."""
+    scheme, location = _split(url, STORES, "store")
+    module, _, function = STORES[scheme].partition(":")
+    opened = cast("Callable[[str], Opened]", getattr(importlib.import_module(module), function))
+    return opened(location)
+
+
+def transport(url: str) -> Transport:
+    """The target that a URL names."""
+    scheme, location = _split(url, TRANSPORTS, "target")
+    return TRANSPORTS[scheme](location)
+
+
+def _split(url: str, known: dict[str, str] | dict[str, Callable[[str], Transport]], what: str) -> tuple[str, str]:
+    scheme, colon, location = url.partition(":")
+    if colon and scheme in known:
+        return scheme, location
+    listed = ", ".join(f"{name}:" for name in known)
+    near = get_close_matches(scheme, known, n=1)
+    hint = f"; did you mean {near[0]}:?" if near else ""
+    if not colon:
+        hint = f"; did you mean sqlite:{url}?" if what == "store" else ""
+        raise UnknownScheme(f"'{url}' has no scheme; a {what}'s URL begins with one of {listed}{hint}")
+    raise UnknownScheme(f"no {what} answers to '{scheme}:'; known are {listed}{hint}")
