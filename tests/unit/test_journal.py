@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import struct
@@ -183,10 +184,52 @@ def test_folder_and_files_are_for_their_user_only(folder: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_concurrent_appends_are_all_kept_and_share_their_fsyncs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    syncs = []
+def test_the_first_append_makes_the_files_name_durable_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
     really = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (syncs.append(descriptor), really(descriptor))[1])
+
+    def fsync(descriptor: int) -> None:
+        really(descriptor)
+        found = os.fstat(descriptor)
+        synced.append(next((kind for kind, path in places.items() if os.path.samestat(found, path.stat())), "file"))
+
+    places = {"folder": folder, "parent": folder.parent}
+    monkeypatch.setattr(os, "fsync", fsync)
+    with opened(folder) as journal:
+        drive(journal.append(letters(1)))
+        assert synced == ["parent", "file", "folder"]
+        drive(journal.append(letters(2)))
+        assert synced[3:] == ["file"]
+        monkeypatch.undo()
+
+
+def test_a_new_file_that_a_drain_takes_for_a_dead_owners_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = fcntl.flock
+    meddled: list[bool] = []
+
+    def flock(descriptor: int, kind: int) -> None:
+        if not meddled:
+            meddled.append(True)
+            assert drained(folder) == []
+            assert list(folder.iterdir()) == []
+        really(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with opened(folder) as journal:
+        drive(journal.append(letters(1)))
+        assert meddled
+    assert drained(folder) == [1]
+
+
+def test_concurrent_appends_are_all_kept_and_share_their_fsyncs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs: list[int] = []
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        syncs.append(descriptor)
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
     async def story() -> None:
         with opened(folder) as journal:
@@ -456,6 +499,17 @@ def test_letters_are_found_again_behind_bytes_that_were_lost_or_put_in(folder: P
     assert [kept.read_bytes() for kept in set_aside(folder)] == [data[begin : begin + 20] + filler + data[end - 3 : end]]
 
 
+def test_the_next_frame_is_found_wherever_it_lies_among_the_chunks_that_are_searched(tmp_path: Path) -> None:
+    whole = left_behind(tmp_path / "whole", 1, 2, 3)
+    data = whole.read_bytes()
+    begin, end = spans(whole)[1]
+    for shift in range(10):
+        folder = tmp_path / str(shift)
+        folder.mkdir()
+        (folder / whole.name).write_bytes(data[:begin] + b"x" * ((1 << 20) + 1 - shift) + data[end:])
+        assert drained(folder) == [1, 3]
+
+
 @pytest.mark.parametrize("at", [0, 9, 12, 25, 37])
 def test_a_damaged_header_costs_no_letter(folder: Path, at: int) -> None:
     path = left_behind(folder, 1, 2)
@@ -481,6 +535,17 @@ def test_a_damaged_position_only_puts_letters_again(folder: Path, at: int) -> No
     path.write_bytes(data)
     assert drained(folder) == [1, 2]
     assert set_aside(folder) == []
+
+
+def test_a_position_behind_the_end_only_puts_letters_again(folder: Path) -> None:
+    store = Store()
+    store.puts_left = 1
+    with opened(folder) as journal:
+        drive(journal.append(letters(1, 2, 3)))
+        drive(journal.drain(store, batch=2))
+    path = only_file(folder)
+    os.truncate(path, spans(path)[0][1])
+    assert drained(folder) == [1]
 
 
 def test_every_crash_while_the_file_is_made_leaves_what_can_be_drained(tmp_path: Path) -> None:
@@ -693,6 +758,28 @@ sys.stdin.readline()
 """
     with child(folder, script) as process:
         assert int(heard(process)) == process.pid
+        process.kill()
+        process.wait()
+        assert drained(folder) == [1]
+
+
+def test_a_child_forked_during_a_drain_does_not_keep_the_files_that_were_taken_over(folder: Path) -> None:
+    left_behind(folder, 1)
+    script = """
+from test_journal import Store
+def meanwhile():
+    if os.fork() == 0:
+        say(os.getppid())
+        sys.stdin.readline()
+        os._exit(0)
+    sys.stdin.readline()
+store = Store()
+store.meanwhile = meanwhile
+drive(journal.drain(store))
+"""
+    with child(folder, script) as process:
+        assert int(heard(process)) == process.pid
+        assert pending(folder)[0].is_owned
         process.kill()
         process.wait()
         assert drained(folder) == [1]

@@ -74,11 +74,17 @@ def ensure_legal(act: Act, status: Status) -> None:
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> pending: hold"]
+    """The table as a Mermaid state diagram; `open` stands for the three statuses in which the message is ours."""
+    inside = "".join(f"        {status}\n" for status in sorted(OPEN))
+    lines = [f"stateDiagram-v2\n    state open {{\n{inside}    }}\n    [*] --> pending: hold\n"]
     for act, (sources, targets) in TRANSITIONS.items():
-        for source in sorted(sources):
-            # A lease that ends without an outcome, or a failed try, leaves the status as it was stored.
-            for target in sorted(targets):
-                lines.append(f"    {source} --> {target}: {act}")
-    return "\n".join(lines) + "\n"
+        for source in _together(sources):
+            lines += [f"    {source} --> {target}: {act}\n" for target in _together(targets)]
+    return "".join(lines)
+
+
+def _together(statuses: frozenset[Status]) -> list[str]:
+    """The names of these statuses, with `open` for the three where all of them are meant."""
+    if not statuses >= OPEN:
+        return sorted(statuses)
+    return ["open", *sorted(statuses - OPEN)]

@@ -33,7 +33,9 @@ def _varied() -> list[Letter]:
         letter("e", at=START + _HOUR, failure=failure("TimeoutError", category=Category.TRANSIENT), key=b"\xff\xfe"),
         letter("f", failure=failure("a.b.Timeout", fingerprint="z"), generation=7, history=()),
         letter("g", failure=failure(""), history_dropped=40, expires_at=START + timedelta(microseconds=1)),
-        letter("中文", source="été", namespace="\U0001f4ee", tags=("\U0001f4ee", "é"), kind="\U0010ffff", status=Status.DISCARDED),
+        letter(
+            "中文", source="été", namespace="\U0001f4ee", tags=("\U0001f4ee", "é"), kind="\U0010ffff", status=Status.DISCARDED
+        ),
         *(letter(status, status=status) for status in (Status.EXHAUSTED, Status.QUARANTINED, Status.REDRIVEN)),
         *(letter(status, status=status) for status in (Status.COMPLETED, Status.ARCHIVED)),
         letter("old", at=datetime.fromisoformat("1969-07-20T20:17:40.000001+00:00"), updated_at=START),

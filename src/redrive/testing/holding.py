@@ -371,5 +371,3 @@ def _questions_about(one: Letter) -> list[Query]:
         *((Field.TAG, tag) for tag in one.tags),
     ]
     return [Is(field, value) for field, value in values if value is not None]
-
-

@@ -64,9 +64,7 @@ class Clerk:
         assert found is not None, f"letter {id} is gone"
         return found
 
-    def find(
-        self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, limit: int = 100, after: str | None = None
-    ) -> Page:
+    def find(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, limit: int = 100, after: str | None = None) -> Page:
         return self._run(self.store.find(query, order=order, limit=limit, after=after, now=self.now))
 
     def all(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, limit: int = 100) -> list[Letter]:

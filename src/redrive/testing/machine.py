@@ -79,14 +79,20 @@ class LetterMachine(RuleBasedStateMachine):
             assert all(token < one.token for token in earlier)
         self.leases += pairs
 
-    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=3), by=st.sampled_from([timedelta(seconds=1), timedelta(hours=2)]))
+    @rule(
+        picks=st.lists(st.integers(0, 50), min_size=1, max_size=3), by=st.sampled_from([timedelta(seconds=1), timedelta(hours=2)])
+    )
     def extend(self, picks: list[int], by: timedelta) -> None:
         pairs = self._picked(picks)
         ours = self.store.extend(*(one for one, _ in pairs), by=by)
         theirs = self.oracle.extend(*(other for _, other in pairs), by=by)
         assert [one and replace(one, token=0) for one in ours] == [other and replace(other, token=0) for other in theirs]
 
-    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=3), outcome=samples.outcomes(), off=st.sampled_from([0, 0, 0, 0, 1]))
+    @rule(
+        picks=st.lists(st.integers(0, 50), min_size=1, max_size=3),
+        outcome=samples.outcomes(),
+        off=st.sampled_from([0, 0, 0, 0, 1]),
+    )
     def settle(self, picks: list[int], outcome: Outcome, off: int) -> None:
         pairs = self._picked(picks)
         ours = [Settlement.of(replace(one, generation=one.generation + off), outcome) for one, _ in pairs]

@@ -128,7 +128,9 @@ class Oddities(Kit):
                 datetime(2025, 6, 1, 12, 0, 0, 123_456, tzinfo=timezone(timedelta(hours=5, minutes=45))),
             ]
         ):
-            one = letter(str(number), at=at, due=at, expires_at=at, history=(attempt("a", at=at, took=timedelta(microseconds=1)),))
+            one = letter(
+                str(number), at=at, due=at, expires_at=at, history=(attempt("a", at=at, took=timedelta(microseconds=1)),)
+            )
             store.put(one)
             assert store.one(one.id) == one
             assert store.ids(Is(Field.DEAD_LETTERED_AT, at)) == [one.id]
@@ -183,7 +185,9 @@ class Oddities(Kit):
     ) -> None:
         needs(store, "durable")
         store.put(*(letter(name, due=START - _HOUR, body=_EVERY_BYTE, metadata={"a": [1]}) for name in ("a", "b", "c", "d")))
-        kept, lost, _ = (store.take(letter(name).id, lease=lease) for name, lease in zip("abc", (3 * _HOUR, _HOUR, _HOUR), strict=True))
+        kept, lost, _ = (
+            store.take(letter(name).id, lease=lease) for name, lease in zip("abc", (3 * _HOUR, _HOUR, _HOUR), strict=True)
+        )
         store.amend(Amendment(id=letter("d").id, priority=4, body=b"new"))
         before = store.all()
         groups = store.all_groups() if store.capabilities.groups else []

@@ -150,7 +150,9 @@ def _headers() -> SearchStrategy[Any]:
 
 def _json() -> SearchStrategy[Any]:
     leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts()
-    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3), max_leaves=5)
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3), max_leaves=5
+    )
 
 
 def metadata() -> SearchStrategy[dict[str, Any]]:
@@ -243,7 +245,9 @@ def arrivals() -> SearchStrategy[Letter]:
     )
 
 
-_TEXT = st.sampled_from(["", "default", "orders", "bills", "a", "TimeoutError", "builtins.TimeoutError", "f1", "red", "x,y", "order"])
+_TEXT = st.sampled_from(
+    ["", "default", "orders", "bills", "a", "TimeoutError", "builtins.TimeoutError", "f1", "red", "x,y", "order"]
+)
 _VALUES: dict[Field, SearchStrategy[Any]] = {
     Field.STATUS: st.sampled_from(Status).map(str),
     Field.CATEGORY: st.sampled_from(Category).map(str),
@@ -280,9 +284,7 @@ def queries() -> SearchStrategy[Query]:
 def claims(ids: Sequence[UUID] = POOL) -> SearchStrategy[Claim]:
     """Claims of what is due, of ids (some of them unknown or repeated), and of questions."""
     some_ids = st.lists(st.sampled_from([*ids, UUID(int=7)]), max_size=5).map(tuple)
-    wanted = st.one_of(
-        st.just({}), st.fixed_dictionaries({"ids": some_ids}), st.fixed_dictionaries({"query": queries()})
-    )
+    wanted = st.one_of(st.just({}), st.fixed_dictionaries({"ids": some_ids}), st.fixed_dictionaries({"query": queries()}))
     common = {
         "owner": st.sampled_from(["ann", "bob"]),
         "lease": st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(hours=9)]),

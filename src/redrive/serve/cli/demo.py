@@ -63,7 +63,7 @@ def command(stay: bool, listen: str | None, fast: bool, store: str | None, confi
     settings = loaded(store, config, listen=listen).settings
     paper = console()
     try:
-        asyncio.run(_play(wiring.connect(settings), paper, pause=0.0 if fast or not sys.stdout.isatty() else 0.7))
+        asyncio.run(play(wiring.connect(settings), paper, pause=0.0 if fast or not sys.stdout.isatty() else 0.7))
     except KeyboardInterrupt:
         paper.print("Stopped; what was held is still there.")
         return 0
@@ -75,7 +75,8 @@ def command(stay: bool, listen: str | None, fast: bool, store: str | None, confi
     return 0
 
 
-async def _play(dlq: DeadLetters, paper: Console, *, pause: float) -> None:
+async def play(dlq: DeadLetters, paper: Console, *, pause: float) -> None:
+    """The demonstration, from the first failure to the letters that went back."""
     run = uuid4().hex[:6]
     orders: list[dict[str, Any]] = [
         {"id": f"{run}-1", "total": 42.5},

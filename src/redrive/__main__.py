@@ -1,0 +1,5 @@
+"""`python -m redrive` is `redrive`."""
+
+from redrive.serve.cli import main
+
+main()

@@ -1,0 +1,244 @@
+"""The kit for `Desk`: operations, their ledgers and the audit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation, OperationStatus
+from redrive.ports.desk import Desk
+from redrive.testing.kit import Run
+from redrive.testing.samples import START, effort, instants, occurrence, texts, uuids
+
+_HOUR = timedelta(hours=1)
+
+
+class DeskOpener(Struct, frozen=True, kw_only=True):
+    """How to open the desk in a folder, and whether another opening of the same folder finds what was there."""
+
+    open: Callable[[Path], AbstractContextManager[Desk]]
+    is_durable: bool = False
+
+
+def _operation(name: str, **changes: Any) -> Operation:
+    values: dict[str, Any] = {"id": occurrence(name), "target": "py:shop:handle", "started_at": START, "total": 3}
+    return Operation(**(values | changes))
+
+
+def _row(letter: int, *, operation: str = "1", generation: int = 1, **changes: Any) -> LedgerRow:
+    values: dict[str, Any] = {"entry": Entry.INTENDED, "at": START}
+    return LedgerRow(operation=occurrence(operation), letter=UUID(int=letter), generation=generation, **(values | changes))
+
+
+def _note(act: str, **changes: Any) -> AuditRow:
+    return AuditRow(**({"at": START, "by": "ann", "act": act, "subject": "letter 1"} | changes))
+
+
+class DeskContract:
+    """What every `Desk` owes its callers. A subclass overrides `opener`."""
+
+    @pytest.fixture
+    def opener(self) -> DeskOpener:
+        """Give the way to open the desk under test."""
+        raise NotImplementedError("override the fixture `opener` with one that says how to open your desk")
+
+    @pytest.fixture
+    def run(self) -> Iterator[Run]:
+        with asyncio.Runner() as runner:
+            yield runner.run
+
+    @pytest.fixture
+    def desk(self, opener: DeskOpener, tmp_path: Path) -> Iterator[Desk]:
+        with opener.open(tmp_path) as desk:
+            yield desk
+
+    def test_a_desk_keeps_its_identity(self, desk: Desk, run: Run) -> None:
+        assert run(desk.identity()) == run(desk.identity())
+
+    def test_many_who_ask_a_new_desk_for_its_identity_hear_the_same(self, desk: Desk, run: Run) -> None:
+        async def crowd() -> list[UUID]:
+            return await asyncio.gather(*(desk.identity() for _ in range(10)))
+
+        assert len(set(run(crowd()))) == 1
+
+    def test_two_desks_differ(self, opener: DeskOpener, tmp_path: Path, run: Run) -> None:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+        with opener.open(tmp_path / "one") as one, opener.open(tmp_path / "two") as two:
+            assert run(one.identity()) != run(two.identity())
+
+    def test_an_operation_comes_back_as_it_was(self, desk: Desk, run: Run) -> None:
+        one = _operation("1", status=OperationStatus.STOPPED, finished_at=START + _HOUR, by="ann\n,'\"\0é\U0001f4ee")
+        run(desk.save([one]))
+        assert run(desk.operation(one.id)) == one
+        assert run(desk.operation(UUID(int=0))) is None
+
+    def test_saving_an_operation_again_replaces_it(self, desk: Desk, run: Run) -> None:
+        first = _operation("1")
+        later = replace(first, status=OperationStatus.FINISHED, started_at=START + _HOUR, total=9)
+        run(desk.save([first, _operation("2")]))
+        run(desk.save([later]))
+        assert run(desk.operation(first.id)) == later
+        assert run(desk.operations()) == [later, _operation("2")]
+        run(desk.save([first, later, first]))
+        assert run(desk.operation(first.id)) == first
+        assert len(run(desk.operations())) == 2
+
+    def test_operations_come_latest_first(self, desk: Desk, run: Run) -> None:
+        assert run(desk.operations()) == []
+        all = [_operation(str(number), started_at=START + (number % 4) * _HOUR) for number in range(9)]
+        run(desk.save(all))
+        expected = sorted(all, key=lambda one: (one.started_at, one.id), reverse=True)
+        assert run(desk.operations()) == expected
+        assert run(desk.operations(limit=4)) == expected[:4]
+        assert run(desk.operations(limit=0)) == []
+
+    def test_a_ledger_comes_by_letter_and_is_an_operations_own(self, desk: Desk, run: Run) -> None:
+        rows = [_row(3), _row(1), _row(2**127), _row(2, operation="2"), _row(1, generation=2)]
+        run(desk.record(rows))
+        assert run(desk.ledger(occurrence("1"))) == [rows[1], rows[4], rows[0], rows[2]]
+        assert run(desk.ledger(occurrence("2"))) == [rows[3]]
+        assert run(desk.ledger(occurrence("3"))) == []
+
+    def test_a_row_for_the_same_letter_and_generation_replaces_what_was_there(self, desk: Desk, run: Run) -> None:
+        run(desk.record([_row(1), _row(1, generation=2)]))
+        sent = _row(1, entry=Entry.UNKNOWN, at=START + _HOUR, detail="the answer was lost: ','\n\0é")
+        run(desk.record([_row(1, entry=Entry.SENT), sent]))
+        assert run(desk.ledger(occurrence("1"))) == [sent, _row(1, generation=2)]
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 50])
+    def test_a_ledger_is_paged_by_letter(self, desk: Desk, run: Run, limit: int) -> None:
+        rows = [_row(number) for number in range(1, 8)]
+        run(desk.record(rows))
+        assert _paged(desk, run, limit) == rows
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_paging_a_ledger_leaves_no_generation_out(self, desk: Desk, run: Run, limit: int) -> None:
+        rows = [_row(number, generation=generation) for number in (1, 2, 3) for generation in (1, 2, 3)]
+        run(desk.record(rows))
+        assert _paged(desk, run, limit) == rows
+
+    @pytest.mark.parametrize("entry", list(Entry))
+    def test_every_entry_comes_back(self, desk: Desk, run: Run, entry: Entry) -> None:
+        run(desk.record([_row(1, entry=entry)]))
+        assert [row.entry for row in run(desk.ledger(occurrence("1")))] == [entry]
+
+    def test_a_large_batch_of_rows_is_written_whole(self, desk: Desk, run: Run) -> None:
+        rows = [_row(number) for number in range(1000)]
+        run(desk.record(rows))
+        assert run(desk.ledger(occurrence("1"))) == rows
+        assert run(desk.ledger(occurrence("1"), after=UUID(int=997))) == rows[998:]
+
+    def test_the_audit_comes_latest_first_and_keeps_what_is_alike(self, desk: Desk, run: Run) -> None:
+        assert run(desk.audit()) == []
+        rows = [_note("discard", at=START + _HOUR), _note("discard"), _note("discard"), _note("restore", detail="\0,'\"\né")]
+        run(desk.note(rows[:1]))
+        run(desk.note(rows[1:]))
+        assert run(desk.audit()) == rows[::-1]
+        assert run(desk.audit(limit=2)) == [rows[3], rows[2]]
+        assert run(desk.audit(limit=0)) == []
+
+    def test_what_raises_has_written_nothing(self, desk: Desk, run: Run) -> None:
+        hopeless: Any = object()
+        for verb, good, bad in (
+            (desk.save, _operation("1"), hopeless),
+            (desk.record, _row(1), hopeless),
+            (desk.note, _note("discard"), hopeless),
+        ):
+            with pytest.raises(Exception):  # noqa: B017, PT011  # which one is the desk's own affair
+                run(verb([good, bad]))  # type: ignore[arg-type]  # a mistake on purpose
+        assert run(desk.operations()) == []
+        assert run(desk.ledger(occurrence("1"))) == []
+        assert run(desk.audit()) == []
+
+    def test_writing_nothing_is_fine(self, desk: Desk, run: Run) -> None:
+        run(desk.save([]))
+        run(desk.record([]))
+        run(desk.note([]))
+        assert run(desk.operations()) == []
+
+    def test_many_who_write_at_once_lose_nothing(self, desk: Desk, run: Run) -> None:
+        async def crowd() -> None:
+            for number in range(0, 60, 3):
+                await asyncio.gather(
+                    desk.record([_row(number)]),
+                    desk.record([_row(number + 1), _row(number + 2)]),
+                    desk.note([_note(str(number))]),
+                    desk.save([_operation(str(number))]),
+                )
+
+        run(crowd())
+        assert run(desk.ledger(occurrence("1"))) == [_row(number) for number in range(60)]
+        assert [row.act for row in run(desk.audit())] == [str(number) for number in range(57, -1, -3)]
+        assert len(run(desk.operations())) == 20
+
+    def test_every_value_comes_back_equal_field_by_field(self, desk: Desk, run: Run) -> None:
+        operations = st.builds(
+            Operation,
+            id=uuids(),
+            target=texts(),
+            started_at=instants(),
+            total=st.integers(0, 2**31),
+            status=st.sampled_from(OperationStatus),
+            finished_at=st.none() | instants(),
+            by=texts(),
+        )
+        rows = st.builds(
+            LedgerRow,
+            operation=uuids(),
+            letter=uuids(),
+            generation=st.integers(1, 2**31),
+            entry=st.sampled_from(Entry),
+            at=instants(),
+            detail=texts(),
+        )
+        notes = st.builds(AuditRow, at=instants(), by=texts(), act=texts(), subject=texts(), detail=texts())
+
+        @effort(30)
+        @given(operations, rows, notes)
+        def comes_back(operation: Operation, row: LedgerRow, note: AuditRow) -> None:
+            run(desk.save([operation]))
+            run(desk.record([row]))
+            run(desk.note([note]))
+            assert run(desk.operation(operation.id)) == operation
+            assert row in run(desk.ledger(row.operation))
+            assert run(desk.audit(limit=1)) == [note]
+
+        comes_back()
+
+    def test_a_durable_desk_gives_everything_back_when_it_is_opened_again(
+        self, opener: DeskOpener, tmp_path: Path, run: Run
+    ) -> None:
+        if not opener.is_durable:
+            pytest.skip("this desk does not claim to be durable")
+        with opener.open(tmp_path) as desk:
+            identity = run(desk.identity())
+            run(desk.save([_operation("1")]))
+            run(desk.record([_row(1), _row(2)]))
+            run(desk.note([_note("a"), _note("b")]))
+        with opener.open(tmp_path) as again:
+            assert run(again.identity()) == identity
+            assert run(again.operations()) == [_operation("1")]
+            assert run(again.ledger(occurrence("1"))) == [_row(1), _row(2)]
+            assert run(again.audit()) == [_note("b"), _note("a")]
+
+
+def _paged(desk: Desk, run: Run, limit: int) -> list[LedgerRow]:
+    """The whole ledger, page after page."""
+    rows: list[LedgerRow] = []
+    page = run(desk.ledger(occurrence("1"), limit=limit))
+    while page:
+        rows += page
+        page = run(desk.ledger(occurrence("1"), limit=limit, after=page[-1].letter))
+    return rows

@@ -1,0 +1,210 @@
+"""Faults at named points: wrappers around a store that fail, wait, cut an answer or end the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.arrival import Held
+from redrive.model.errors import BadSettings, StoreUnavailable
+from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.letter import Letter
+from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
+from redrive.model.settlement import Settled, Settlement
+from redrive.ports.capabilities import Capabilities
+from redrive.ports.letters import LetterStore
+
+T = TypeVar("T")
+
+VERBS = frozenset(
+    {"put", "get", "find", "count", "tally", "groups", "claim", "extend", "settle", "amend", "purge", "check", "close"}
+)
+
+
+class Moment(StrEnum):
+    """When a fault strikes."""
+
+    BEFORE = "before"
+    """Nothing was done."""
+    AFTER = "after"
+    """It was done, and its answer is lost."""
+
+
+Fault = Callable[[], Awaitable[None]]
+"""What happens at a point: it may raise, wait, or never come back."""
+
+
+class Gate(Protocol):
+    """What a verb can wait at, such as an `asyncio.Event`."""
+
+    async def wait(self) -> object: ...
+
+
+def raising(error: BaseException) -> Fault:
+    """Raise this."""
+
+    async def fault() -> None:
+        raise error
+
+    return fault
+
+
+def waiting(gate: Gate) -> Fault:
+    """Wait until the gate opens: a delay whose length the test decides."""
+
+    async def fault() -> None:
+        await gate.wait()
+
+    return fault
+
+
+def kill() -> Fault:
+    """End this process at once, as `kill -9` does."""
+
+    async def fault() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return fault
+
+
+class _Wrapped:
+    """Passes every verb on to a store, through `_around`."""
+
+    def __init__(self, store: LetterStore) -> None:
+        self._store = store
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._store.capabilities
+
+    async def _around(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
+        return await self._around("put", lambda: self._store.put(letters, now=now))
+
+    async def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
+        return await self._around("get", lambda: self._store.get(ids, now=now))
+
+    async def find(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: Order = Order.NEWEST,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
+    ) -> Page:
+        return await self._around("find", lambda: self._store.find(query, order=order, limit=limit, after=after, now=now))
+
+    async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
+        return await self._around("count", lambda: self._store.count(query, now=now))
+
+    async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
+        return await self._around("tally", lambda: self._store.tally(by, query, now=now))
+
+    async def groups(
+        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+    ) -> GroupPage:
+        return await self._around("groups", lambda: self._store.groups(query, limit=limit, after=after, now=now))
+
+    async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
+        return await self._around("claim", lambda: self._store.claim(claim, now=now))
+
+    async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
+        return await self._around("extend", lambda: self._store.extend(leases, by, now=now))
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
+        return await self._around("settle", lambda: self._store.settle(settlements, now=now))
+
+    async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
+        return await self._around("amend", lambda: self._store.amend(amendments, now=now))
+
+    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
+        return await self._around("purge", lambda: self._store.purge(query, limit=limit, now=now))
+
+    async def check(self) -> None:
+        return await self._around("check", self._store.check)
+
+    async def close(self) -> None:
+        return await self._around("close", self._store.close)
+
+
+class Faulty(_Wrapped):
+    """A store whose next calls meet the faults that were laid for them, each once and in the order they were laid.
+
+    ```python
+    store = Faulty(letters, fail_next={"put": StoreUnavailable("gone for lunch")})
+    store.lay("settle", Moment.AFTER, raising(StoreUnavailable("the answer was lost")))
+    store.lay("claim", Moment.BEFORE, kill())
+    ```
+    """
+
+    def __init__(self, store: LetterStore, *, fail_next: Mapping[str, BaseException] | None = None) -> None:
+        super().__init__(store)
+        self.calls: list[str] = []
+        """The verbs that were called, in order."""
+        self._faults: defaultdict[tuple[str, Moment], deque[Fault]] = defaultdict(deque)
+        for verb, error in (fail_next or {}).items():
+            self.lay(verb, Moment.BEFORE, raising(error))
+
+    def lay(self, verb: str, moment: Moment, fault: Fault, *, times: int = 1) -> None:
+        """Let this happen the next time that the verb is called, or the next `times` times."""
+        if verb not in VERBS:
+            raise BadSettings(f"a store has no verb '{verb}'; choose one of {', '.join(sorted(VERBS))}")
+        self._faults[verb, moment].extend([fault] * times)
+
+    @property
+    def waiting_faults(self) -> int:
+        """How many faults were laid and have not struck."""
+        return sum(map(len, self._faults.values()))
+
+    async def _around(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
+        self.calls.append(verb)
+        await self._strike(verb, Moment.BEFORE)
+        answer = await call()
+        await self._strike(verb, Moment.AFTER)
+        return answer
+
+    async def _strike(self, verb: str, moment: Moment) -> None:
+        if faults := self._faults[verb, moment]:
+            await faults.popleft()()
+
+
+class Outage(_Wrapped):
+    """A store that can be taken down and brought up again; while it is down, every verb but `close` raises.
+
+    It claims not to be embedded, as a store across a network would, so that a journal is used while it is down.
+    """
+
+    def __init__(self, store: LetterStore) -> None:
+        super().__init__(store)
+        self._is_up = threading.Event()
+        self._is_up.set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._store.capabilities, embedded=False)
+
+    def down(self) -> None:
+        """From now on nothing is answered."""
+        self._is_up.clear()
+
+    def up(self) -> None:
+        """From now on everything is answered again."""
+        self._is_up.set()
+
+    async def _around(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
+        if not self._is_up.is_set() and verb != "close":
+            raise StoreUnavailable("the store is down; try again later")
+        return await call()
