@@ -111,25 +111,13 @@ def _errors() -> str:
 
 
 def picture() -> str:
-    """The demonstration as a recording of a terminal: an SVG whose lines appear one after another, then stay."""
+    """The demonstration as a recording of a terminal."""
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "unseen").open("w") as unseen:
         paper = Console(record=True, width=112, file=unseen, force_terminal=True, highlight=False)
         asyncio.run(play(wiring.open(f"sqlite:{folder}/redrive.db"), paper, pause=0))
     svg = paper.export_svg(title="make run").replace(f"{DOCS.parent}/", "")
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg)
-    svg = re.sub(r'(<text class="[^"]*" [^>]*clip-path="url\(#[^"]*-line-(\d+)\)")', _appearing, svg)
-    return svg.replace("</style>", f"{_APPEAR}</style>", 1)
-
-
-_APPEAR = """
-    @keyframes appear { from { opacity: 0 } to { opacity: 1 } }
-    @media (prefers-reduced-motion: no-preference) { .line { animation: appear 0.2s both } }
-"""
-
-
-def _appearing(match: re.Match[str]) -> str:
-    return match[1].replace('class="', 'class="line ', 1) + f' style="animation-delay:{int(match[2]) * 0.12:.2f}s"'
+    return re.sub(r"<!--.*?-->", "", svg)
 
 
 def main() -> None:

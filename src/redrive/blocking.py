@@ -126,7 +126,7 @@ class Desk:
     def record(self, rows: Sequence[LedgerRow]) -> None:
         return self._run(self._desk.record(rows))
 
-    def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
+    def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
         return self._run(self._desk.ledger(operation, limit=limit, after=after))
 
     def note(self, rows: Sequence[AuditRow]) -> None:

@@ -11,7 +11,6 @@ from typing import cast
 from redrive.backends.files.bodies import FileBodies
 from redrive.engine.call import FunctionTransport
 from redrive.engine.dead_letters import DeadLetters, Limits
-from redrive.engine.journal import Journal
 from redrive.engine.observed import ObservedLetters
 from redrive.engine.run import CommandTransport
 from redrive.engine.telemetry import SILENT, Telemetry
@@ -44,6 +43,8 @@ def connect(settings: Settings, *, telemetry: Telemetry = SILENT) -> DeadLetters
     letters = ObservedLetters(opened.letters, telemetry)
     journal = None
     if not letters.capabilities.embedded:
+        from redrive.engine.journal import Journal  # needs file locks that not every system has; an embedded store has no journal
+
         journal = Journal(settings.journal_folder(), masked(settings.store))
     return DeadLetters(
         letters,

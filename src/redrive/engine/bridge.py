@@ -31,6 +31,10 @@ class Bridge:
         """Run a verb that waits for other things too: time, transports, heartbeats."""
         return asyncio.run_coroutine_threadsafe(verb, self._running_loop()).result()
 
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin work that goes on in the background, until it is done or this is closed."""
+        asyncio.run_coroutine_threadsafe(work, self._running_loop())
+
     def close(self) -> None:
         """End the thread, if one was needed."""
         if self._loop is None or self._pid != os.getpid():
@@ -53,4 +57,8 @@ class Bridge:
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()

@@ -10,7 +10,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from redrive.engine.describe import clean
-from redrive.model.letter import Attempt, Failure, Letter, RetryPlan, letter_id, trimmed
+from redrive.model.letter import Attempt, Failure, Letter, RetryPlan, letter_id
 from redrive.model.message import Message
 
 
@@ -53,7 +53,6 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         )
         for one in tries
     )
-    kept, dropped = trimmed(history, 0)
     first_at = tries[0].at - (tries[0].took or timedelta())
     return Letter(
         id=message.redrive_id or letter_id(labels.namespace, labels.source, source_id),
@@ -69,8 +68,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         reference=message.reference,
         origin=message.origin,
         failure=tries[-1].failure,
-        history=kept,
-        history_dropped=dropped,
+        history=history,
         first_received_at=message.received_at or first_at,
         dead_lettered_at=now,
         updated_at=now,

@@ -71,7 +71,14 @@ class DeadLetters:
         self.limits = limits or Limits()
         self.telemetry = telemetry
         self.bridge = Bridge(inline=letters.capabilities.inline)
-        self._holder = Holder(letters, bodies=bodies, journal=journal, body_limit=self.limits.body, telemetry=telemetry)
+        self._holder = Holder(
+            letters,
+            bodies=bodies,
+            journal=journal,
+            body_limit=self.limits.body,
+            telemetry=telemetry,
+            start=self.bridge.start,
+        )
         self._journal = journal
 
     def guard(
@@ -187,10 +194,10 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Let go of the store. What was confirmed stays."""
+        self.bridge.close()
         await self.letters.close()
         if self._journal is not None:
             self._journal.close()
-        self.bridge.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from redrive.engine import metrics
 from redrive.engine.telemetry import Telemetry
 from redrive.model.arrival import Held
-from redrive.model.errors import BodyTooLarge, NotHeld, StoreError
+from redrive.model.errors import BodyTooLarge, NotHeld, RedriveError, StoreError
 from redrive.model.letter import BodyRef, Letter
 from redrive.ports.bodies import Bodies
 from redrive.ports.letters import LetterStore
+
+log = logging.getLogger("redrive.hold")
 
 _DRAIN_PAUSE_SECONDS = 1.0
 
@@ -43,20 +47,27 @@ class Holder:
         journal: JournalLike | None,
         body_limit: int,
         telemetry: Telemetry,
+        start: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._store = store
         self._bodies = bodies
         self._journal = journal
         self._body_limit = body_limit
         self._telemetry = telemetry
+        self._start = start
         self._next_drain = 0.0
+        self._is_tending = False
 
     async def hold(self, letters: Sequence[Letter]) -> list[Held]:
         """Hold letters and say how each was held; `NotHeld` when none of them is: then do not settle the source."""
         if not letters:
             return []
         slim = [await self._slimmed(letter) for letter in letters]
-        await self.drain()
+        try:
+            await self.drain()
+        except RedriveError:
+            # What waits there stays there; these letters must be held all the same.
+            log.exception("journal not drained")
         try:
             answers = await self._store.put(slim)
         except StoreError as error:
@@ -65,19 +76,38 @@ class Holder:
             await self._journal.append(slim)
             self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
             answers = [Held.JOURNALED] * len(slim)
+            self._tend()
         for letter, held in zip(slim, answers, strict=True):
             labels = {"source": letter.source, "held": held.value, "category": letter.failure.category.value}
             self._telemetry.add(metrics.LETTERS_HELD, 1, **labels)
         return answers
 
     async def drain(self) -> int:
-        """Move what waits in the journal to the store, if it is back; not more often than once a second."""
-        if self._journal is None or not self._journal.waiting or time.monotonic() < self._next_drain:
+        """Move what waits in the journal, and in those of processes that died, to the store; at most once a second."""
+        if self._journal is None or time.monotonic() < self._next_drain:
             return 0
         self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
         moved = await self._journal.drain(self._store)
         self._telemetry.set(metrics.JOURNAL_LETTERS, self._journal.waiting)
         return moved
+
+    def _tend(self) -> None:
+        """See to it that the journal drains when the store is back, also when nothing more is held meanwhile."""
+        if not self._is_tending:
+            self._is_tending = True
+            self._start(self._drain_until_empty())
+
+    async def _drain_until_empty(self) -> None:
+        assert self._journal is not None
+        try:
+            while self._journal.waiting:
+                await asyncio.sleep(_DRAIN_PAUSE_SECONDS)
+                try:
+                    await self.drain()
+                except RedriveError:
+                    log.exception("journal not drained")
+        finally:
+            self._is_tending = False
 
     async def body_of(self, letter: Letter) -> bytes:
         """The letter's body, wherever it lies."""

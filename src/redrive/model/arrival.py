@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from redrive.model.letter import Attempt, Letter, trimmed
+from redrive.model.letter import Attempt, Letter, occurrences, with_attempts
 from redrive.model.status import OPEN, Status
 
 
@@ -31,10 +31,13 @@ def arrive(known: Letter | None, arriving: Letter, now: datetime) -> tuple[Lette
     A message that redrive sent carries the generation it was sent at, and arrives here one higher; a message
     without that mark arrives as generation 1, and is taken as a fresh failure whenever the letter had left.
     """
+    if arriving.status is Status.RETRYING:
+        # It was read while somebody held it elsewhere; that lease is not ours.
+        arriving = replace(arriving, status=Status.PENDING)
     if known is None:
-        return arriving, Held.NEW
-    occurrences = {attempt.occurrence for attempt in known.history}
-    fresh = tuple(attempt for attempt in arriving.history if attempt.occurrence not in occurrences)
+        return with_attempts(replace(arriving, history=()), arriving.history), Held.NEW
+    seen = occurrences(known)
+    fresh = [attempt for attempt in arriving.history if attempt.occurrence.bytes not in seen]
     if not fresh:
         return known, Held.DUPLICATE
     was_redriven = arriving.generation > 1
@@ -43,31 +46,29 @@ def arrive(known: Letter | None, arriving: Letter, now: datetime) -> tuple[Lette
     if arriving.generation > known.generation:
         return _reopened(known, arriving, fresh, arriving.generation, now), Held.REOPENED
     if known.status in OPEN:
-        history, dropped = trimmed((*known.history, *fresh), known.history_dropped)
-        merged = replace(known, failure=arriving.failure, history=history, history_dropped=dropped, updated_at=now)
-        return merged, Held.ATTEMPT
+        return with_attempts(replace(known, failure=arriving.failure, updated_at=now), fresh), Held.ATTEMPT
     if was_redriven:
         return known, Held.DUPLICATE
     return _reopened(known, arriving, fresh, known.generation + 1, now), Held.REOPENED
 
 
-def _reopened(known: Letter, arriving: Letter, fresh: tuple[Attempt, ...], generation: int, now: datetime) -> Letter:
+def _reopened(known: Letter, arriving: Letter, fresh: list[Attempt], generation: int, now: datetime) -> Letter:
     """The known letter, opened again: identity, story and repairs stay; content and failure are the latest."""
-    again = tuple(replace(attempt, generation=generation) for attempt in fresh)
-    history, dropped = trimmed((*known.history, *again), known.history_dropped + arriving.history_dropped)
-    return replace(
+    letter = replace(
         arriving,
         namespace=known.namespace,
         source=known.source,
         source_id=known.source_id,
         generation=generation,
-        status=Status.PENDING if arriving.status not in OPEN else arriving.status,
+        status=arriving.status if arriving.status in OPEN else Status.PENDING,
         first_received_at=min(known.first_received_at, arriving.first_received_at),
         updated_at=now,
-        history=history,
-        history_dropped=dropped,
+        history=known.history,
+        history_dropped=known.history_dropped + arriving.history_dropped,
+        forgotten=known.forgotten,
         tags=tuple(dict.fromkeys((*known.tags, *arriving.tags))),
         metadata={**known.metadata, **arriving.metadata},
         redrive=known.redrive,
         original=known.original,
     )
+    return with_attempts(letter, [replace(attempt, generation=generation) for attempt in fresh])

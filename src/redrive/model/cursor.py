@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Annotated
 
-from msgspec import DecodeError, ValidationError, msgpack
+from msgspec import DecodeError, Meta, ValidationError, msgpack
 
 from redrive.model.errors import BadCursor
 
-Key = tuple[str, int, bytes]
+Key = tuple[str, Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)], bytes]
 """The listing it belongs to, the last instant (microseconds since 1970), and the last id as a tie-break."""
 
 

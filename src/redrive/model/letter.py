@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from redrive.model.category import Category
 from redrive.model.status import Status
@@ -18,6 +19,9 @@ Headers = tuple[tuple[str, bytes], ...]
 
 HISTORY_LIMIT = 100
 """Attempts kept a letter: the first, and the latest of the rest; `history_dropped` counts what was let go."""
+
+_OCCURRENCES_LIMIT = 1000
+"""Occurrences that are known again after their attempts were let go."""
 
 
 class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,6 +129,8 @@ class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     origin: Origin = Origin()
     history: tuple[Attempt, ...] = ()
     history_dropped: int = 0
+    forgotten: bytes = b""
+    """Occurrence ids of attempts that were let go, 16 bytes each: so that they are still known as duplicates."""
     expires_at: datetime | None = None
     retry: RetryPlan = RetryPlan()
     status: Status = Status.PENDING
@@ -173,9 +179,24 @@ def headers(given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
     return tuple((str(name), value.encode() if isinstance(value, str) else bytes(value)) for name, value in pairs)
 
 
-def trimmed(history: tuple[Attempt, ...], dropped: int) -> tuple[tuple[Attempt, ...], int]:
-    """The history within its limit, and how many attempts were let go in all."""
+def with_attempts(letter: Letter, attempts: Iterable[Attempt]) -> Letter:
+    """The letter with more attempts at the end of its history, which stays within its limit."""
+    history = tuple(dict.fromkeys((*letter.history, *attempts)))
     excess = len(history) - HISTORY_LIMIT
     if excess <= 0:
-        return history, dropped
-    return (history[0], *history[1 + excess :]), dropped + excess
+        return letter if len(history) == len(letter.history) else replace(letter, history=history)
+    kept, gone = (history[0], *history[1 + excess :]), history[1 : 1 + excess]
+    forgotten = letter.forgotten + b"".join(dict.fromkeys(attempt.occurrence.bytes for attempt in gone))
+    return replace(
+        letter,
+        history=kept,
+        history_dropped=letter.history_dropped + excess,
+        forgotten=forgotten[-16 * _OCCURRENCES_LIMIT :],
+    )
+
+
+def occurrences(letter: Letter) -> set[bytes]:
+    """Every occurrence this letter knows."""
+    known = {attempt.occurrence.bytes for attempt in letter.history}
+    known.update(letter.forgotten[start : start + 16] for start in range(0, len(letter.forgotten), 16))
+    return known

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.model.lease import Lease
-from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, trimmed
+from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, with_attempts
 from redrive.model.status import Status
 
 
@@ -77,15 +77,10 @@ def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
                 redrive=_marked(letter, operation, now),
             )
         case Redriven(operation=operation, unknown=unknown):
-            history, dropped = letter.history, letter.history_dropped
-            if unknown is not None:
-                history, dropped = trimmed((*history, unknown), dropped)
             return replace(
-                letter,
+                with_attempts(letter, [unknown] if unknown else []),
                 status=Status.REDRIVEN,
                 updated_at=now,
-                history=history,
-                history_dropped=dropped,
                 retry=replace(letter.retry, next_retry_at=None),
                 redrive=_marked(letter, operation, now),
             )
@@ -93,14 +88,11 @@ def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
             count = letter.retry.retry_count + 1
             limit = letter.retry.max_retries
             exhausted = limit is not None and count >= limit
-            history, dropped = trimmed((*letter.history, attempt), letter.history_dropped)
             return replace(
-                letter,
+                with_attempts(letter, [attempt]),
                 status=Status.EXHAUSTED if exhausted else letter.status,
                 updated_at=now,
                 failure=failure or letter.failure,
-                history=history,
-                history_dropped=dropped,
                 retry=replace(letter.retry, retry_count=count, next_retry_at=None if exhausted else next_retry_at),
             )
         case Released():

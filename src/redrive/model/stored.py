@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import DecodeError, ValidationError, msgpack
 
-from redrive.model.errors import SchemaTooNew, StoreCorrupt
+from redrive.model.errors import NotHeld, SchemaTooNew, StoreCorrupt
 from redrive.model.letter import Letter
 
 SCHEMA = 1
@@ -15,8 +15,11 @@ _decoders = {1: msgpack.Decoder(Letter).decode}
 
 
 def stored(letter: Letter) -> bytes:
-    """The letter as bytes for a store or a journal."""
-    return _MARK + _encode(letter)
+    """The letter as bytes for a store or a journal; `NotHeld` when it holds what cannot be written."""
+    try:
+        return _MARK + _encode(letter)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise NotHeld(f"letter {letter.id} holds a value that cannot be stored: {error}") from error
 
 
 def restored(data: bytes) -> Letter:

@@ -32,8 +32,8 @@ class Desk(Protocol):
         """Write ledger rows, all or none; (operation, letter, generation) again replaces what was there."""
         ...
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
-        """An operation's rows by letter id, after the given one."""
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
+        """An operation's rows by letter and generation, after the given one."""
         ...
 
     async def note(self, rows: Sequence[AuditRow]) -> None:

@@ -70,7 +70,8 @@ class LetterStore(Protocol):
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         """Lease open letters that nobody holds, so that no two owners ever hold the same one at the same instant.
 
-        Due letters come highest priority first, then the longest due. Those of a query come oldest first, those of
+        Due letters come highest priority first, then those that could have been claimed the longest: since their retry
+        was due, or since the lease that somebody let run out had ended. Those of a query come oldest first, those of
         ids in the order given; what cannot be claimed is left out. An expired lease may be taken over; its owner can
         do nothing with it any more. Tokens rise with every claim of the same letter.
         """

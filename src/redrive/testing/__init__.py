@@ -7,7 +7,7 @@ _KITS = ("claiming", "concurrency", "desk", "finding", "holding", "kills", "kit"
 pytest.register_assert_rewrite(*(f"{__name__}.{kit}" for kit in _KITS))
 
 from redrive.testing.desk import DeskContract, DeskOpener  # noqa: E402  # after the line above
-from redrive.testing.faults import Faulty, Moment, Outage, kill, raising, waiting  # noqa: E402
+from redrive.testing.faults import Faulty, Moment, Outage, killing, raising, waiting  # noqa: E402
 from redrive.testing.kit import Clerk, Opener  # noqa: E402
 from redrive.testing.letters import LetterStoreContract  # noqa: E402
 from redrive.testing.machine import LetterMachine  # noqa: E402
@@ -22,7 +22,7 @@ __all__ = [
     "Moment",
     "Opener",
     "Outage",
-    "kill",
+    "killing",
     "raising",
     "waiting",
 ]

@@ -68,7 +68,7 @@ def waiting(gate: Gate) -> Fault:
     return fault
 
 
-def kill() -> Fault:
+def killing() -> Fault:
     """End this process at once, as `kill -9` does."""
 
     async def fault() -> None:
@@ -146,7 +146,7 @@ class Faulty(_Wrapped):
     ```python
     store = Faulty(letters, fail_next={"put": StoreUnavailable("gone for lunch")})
     store.lay("settle", Moment.AFTER, raising(StoreUnavailable("the answer was lost")))
-    store.lay("claim", Moment.BEFORE, kill())
+    store.lay("claim", Moment.BEFORE, killing())
     ```
     """
 

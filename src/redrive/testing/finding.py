@@ -44,6 +44,7 @@ def _varied() -> list[Letter]:
 
 def _values(field: Field, letters: list[Letter]) -> list[Any]:
     read: dict[Field, Any] = {
+        Field.ID: lambda one: [one.id],
         Field.NAMESPACE: lambda one: [one.namespace],
         Field.SOURCE: lambda one: [one.source],
         Field.SOURCE_ID: lambda one: [one.source_id],

@@ -137,7 +137,7 @@ class Oddities(Kit):
             assert store.ids(Is(Field.EXPIRES_AT, at)) == [one.id]
 
     def test_every_letter_comes_back_equal_field_by_field(self, store: Clerk) -> None:
-        @effort(60)
+        @effort(30)
         @given(st.lists(samples.letters(), min_size=1, max_size=4, unique_by=lambda one: one.id))
         def comes_back(letters: list[Letter]) -> None:
             store.purge()

@@ -219,28 +219,36 @@ def _fields() -> dict[str, SearchStrategy[Any]]:
     }
 
 
-POOL = tuple(letter(name, source=source).id for source in ("orders", "bills") for name in "abcd")
+POOL = tuple(letter(name, source=source).id for source in ("orders", "bills") for name in "abc")
 """The ids of all letters that `arrivals` makes."""
+
+_FAILURES = (
+    failure("builtins.TimeoutError", "no answer", fingerprint="f1", category=Category.NETWORK),
+    failure("httpx.TimeoutError", "no answer, again", fingerprint="f1"),
+    failure("KeyError", "'x'", fingerprint="f2", category=Category.VALIDATION),
+    failure("a.b.C", "other", fingerprint="f3"),
+)
+_NEAR = st.integers(-3, 3).map(lambda hours: START + timedelta(hours=hours))
 
 
 def arrivals() -> SearchStrategy[Letter]:
     """Letters of few messages that fail over and over: new, known, reopened and late ones are all likely."""
     return st.builds(
         letter,
-        st.sampled_from("abcd"),
+        st.sampled_from("abc"),
         source=st.sampled_from(["orders", "bills"]),
         failed=st.integers(1, 9),
-        at=instants(),
-        due=_maybe(instants()),
-        generation=st.sampled_from([1, 1, 1, 2, 3]),
+        at=_NEAR,
+        due=_maybe(_NEAR),
+        generation=st.sampled_from([1, 1, 2, 3]),
         status=st.sampled_from([Status.PENDING] * 8 + list(STORED)),
-        priority=st.integers(-1, 2),
-        failure=failures(),
-        kind=_maybe(st.sampled_from(["order", "bill"])),
-        key=_maybe(st.sampled_from([b"", b"\0k", b"\xff"])),
-        tags=st.lists(st.sampled_from(["red", "blue", "x,y"]), max_size=2, unique=True).map(tuple),
-        expires_at=_maybe(instants()),
-        metadata=metadata(),
+        priority=st.integers(0, 1),
+        failure=st.sampled_from(_FAILURES),
+        kind=st.sampled_from([None, "order", "bill"]),
+        key=st.sampled_from([None, b"", b"\0k", b"\xff"]),
+        tags=st.sampled_from([(), ("red",), ("red", "blue"), ("x,y", "blue")]),
+        expires_at=_maybe(_NEAR),
+        metadata=st.sampled_from([{}, {"a": 1}, {"a": [{"b": None}]}]),
         history_dropped=st.sampled_from([0, 0, 3]),
     )
 
@@ -249,16 +257,17 @@ _TEXT = st.sampled_from(
     ["", "default", "orders", "bills", "a", "TimeoutError", "builtins.TimeoutError", "f1", "red", "x,y", "order"]
 )
 _VALUES: dict[Field, SearchStrategy[Any]] = {
+    Field.ID: st.sampled_from(POOL),
     Field.STATUS: st.sampled_from(Status).map(str),
     Field.CATEGORY: st.sampled_from(Category).map(str),
     Field.KEY: st.sampled_from([b"", b"\0", b"\0k", b"\xff", b"none"]),
     Field.PRIORITY: st.integers(-2, 3),
     Field.ATTEMPTS: st.integers(0, 6),
     Field.GENERATION: st.integers(0, 4),
-    Field.DEAD_LETTERED_AT: instants(),
-    Field.UPDATED_AT: instants(),
-    Field.NEXT_RETRY_AT: instants(),
-    Field.EXPIRES_AT: instants(),
+    Field.DEAD_LETTERED_AT: _NEAR,
+    Field.UPDATED_AT: _NEAR,
+    Field.NEXT_RETRY_AT: _NEAR,
+    Field.EXPIRES_AT: _NEAR,
 }
 
 
@@ -284,7 +293,9 @@ def queries() -> SearchStrategy[Query]:
 def claims(ids: Sequence[UUID] = POOL) -> SearchStrategy[Claim]:
     """Claims of what is due, of ids (some of them unknown or repeated), and of questions."""
     some_ids = st.lists(st.sampled_from([*ids, UUID(int=7)]), max_size=5).map(tuple)
-    wanted = st.one_of(st.just({}), st.fixed_dictionaries({"ids": some_ids}), st.fixed_dictionaries({"query": queries()}))
+    wanted: SearchStrategy[dict[str, Any]] = st.one_of(
+        st.just({}), st.fixed_dictionaries({"ids": some_ids}), st.fixed_dictionaries({"query": queries()})
+    )
     common = {
         "owner": st.sampled_from(["ann", "bob"]),
         "lease": st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(hours=9)]),
@@ -293,12 +304,15 @@ def claims(ids: Sequence[UUID] = POOL) -> SearchStrategy[Claim]:
     return st.builds(lambda what, how: Claim(**what, **how), wanted, st.fixed_dictionaries(common))
 
 
+_RETRIES = st.builds(lambda number: attempt(f"retry {number}"), st.integers(0, 10**6))
+
+
 def outcomes() -> SearchStrategy[Outcome]:
     """Every way in which a claim can end."""
     return st.one_of(
         st.builds(Completed, operation=_maybe(uuids())),
-        st.builds(Redriven, operation=_maybe(uuids()), unknown=_maybe(attempts())),
-        st.builds(Failed, attempt=attempts(), failure=_maybe(failures()), next_retry_at=_maybe(instants())),
+        st.builds(Redriven, operation=_maybe(uuids()), unknown=_maybe(_RETRIES)),
+        st.builds(Failed, attempt=_RETRIES, failure=_maybe(st.sampled_from(_FAILURES)), next_retry_at=_maybe(_NEAR)),
         st.builds(Released),
     )
 
@@ -316,11 +330,11 @@ def amendments(ids: Sequence[UUID] = POOL) -> SearchStrategy[Amendment]:
         "priority": st.integers(-1, 2),
         "tags": st.lists(st.sampled_from(["red", "green"]), max_size=2).map(tuple),
         "metadata": metadata(),
-        "next_retry_at": _maybe(instants()),
-        "expires_at": _maybe(instants()),
+        "next_retry_at": _maybe(_NEAR),
+        "expires_at": _maybe(_NEAR),
     }
     changes = st.fixed_dictionaries({}, optional=content)
-    return st.builds(lambda id, fields: Amendment(id=id, **fields), st.sampled_from([*ids, UUID(int=7)]), changes)
+    return st.builds(lambda which, fields: Amendment(id=which, **fields), st.sampled_from([*ids, UUID(int=7)]), changes)
 
 
 def nested(depth: int, part: Query) -> Query:

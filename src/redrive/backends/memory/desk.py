@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from uuid import UUID, uuid4
 
+from msgspec.structs import replace
+
 from redrive.model.operation import AuditRow, LedgerRow, Operation
 
 
@@ -33,12 +35,13 @@ class MemoryDesk:
     async def record(self, rows: Sequence[LedgerRow]) -> None:
         self._ledger |= {(row.operation, row.letter, row.generation): row for row in rows}
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
-        rows = [row for row in self._ledger.values() if row.operation == operation and (after is None or row.letter > after)]
-        return sorted(rows, key=attrgetter("letter", "generation"))[:limit]
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
+        key = attrgetter("letter", "generation")
+        rows = [row for row in self._ledger.values() if row.operation == operation and (after is None or key(row) > key(after))]
+        return sorted(rows, key=key)[:limit]
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
-        self._audit += rows
+        self._audit += [replace(row) for row in rows]
 
     async def audit(self, *, limit: int = 100) -> list[AuditRow]:
         return self._audit[::-1][:limit]

@@ -21,6 +21,7 @@ from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, matches, tally_key
 from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
+from redrive.model.stored import restored, stored
 from redrive.ports.capabilities import Capabilities
 
 
@@ -36,7 +37,8 @@ class MemoryLetters:
     capabilities = Capabilities(embedded=True, inline=True, groups=True)
 
     def __init__(self) -> None:
-        self._letters: dict[UUID, Letter] = {}
+        self._letters: dict[UUID, bytes] = {}
+        """In their stored form, so that nobody can change them from outside."""
         self._grips: dict[UUID, _Grip] = {}
         self._token = 0
         self._lock = threading.Lock()
@@ -44,19 +46,25 @@ class MemoryLetters:
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         now = now or datetime.now(UTC)
         answers = []
+        changed: dict[UUID, bytes] = {}
+        reopened: list[UUID] = []
         with self._lock:
             for arriving in letters:
-                letter, held = arrive(self._letters.get(arriving.id), arriving, now)
-                self._letters[letter.id] = letter
+                known = changed.get(arriving.id) or self._letters.get(arriving.id)
+                letter, held = arrive(restored(known) if known else None, arriving, now)
+                changed[letter.id] = stored(letter)
                 if held is Held.REOPENED:
-                    self._grips.pop(letter.id, None)
+                    reopened.append(letter.id)
                 answers.append(held)
+            self._letters |= changed
+            for id in reopened:
+                self._grips.pop(id, None)
         return answers
 
     async def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
         now = now or datetime.now(UTC)
         with self._lock:
-            return [self._seen(letter, now) if (letter := self._letters.get(id)) else None for id in ids]
+            return [self._seen(letter, now) if (letter := self._letter(id)) else None for id in ids]
 
     async def find(
         self,
@@ -77,7 +85,7 @@ class MemoryLetters:
         if (last := key_of(after, order)) is not None:
             found = [letter for letter in found if (key(letter) > last if oldest_first else key(letter) < last)]
         page = tuple(found[:limit])
-        return Page(letters=page, next=cursor((order, *key(page[-1]))) if len(found) > limit else None)
+        return Page(letters=page, next=cursor((order, *key(page[-1]))) if page and len(found) > limit else None)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
         return len(self._matching(query, now))
@@ -99,7 +107,7 @@ class MemoryLetters:
         if (last := key_of(after, "groups")) is not None:
             found = [group for group in found if key(group) < last]
         page = tuple(found[:limit])
-        return GroupPage(groups=page, next=cursor(("groups", *key(page[-1]))) if len(found) > limit else None)
+        return GroupPage(groups=page, next=cursor(("groups", *key(page[-1]))) if page and len(found) > limit else None)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         now = now or datetime.now(UTC)
@@ -118,7 +126,7 @@ class MemoryLetters:
         answers: list[Lease | None] = []
         with self._lock:
             for lease in leases:
-                letter, grip = self._letters.get(lease.id), self._grip(lease.id, now)
+                letter, grip = self._letter(lease.id), self._grip(lease.id, now)
                 if letter is None or grip is None or grip.token != lease.token or letter.generation != lease.generation:
                     answers.append(None)
                     continue
@@ -131,14 +139,14 @@ class MemoryLetters:
         answers = []
         with self._lock:
             for settlement in settlements:
-                letter, grip = self._letters.get(settlement.id), self._grip(settlement.id, now)
+                letter, grip = self._letter(settlement.id), self._grip(settlement.id, now)
                 if letter is None:
                     answers.append(Settled.MISSING)
                 elif grip is None or grip.token != settlement.token or letter.generation != settlement.generation:
                     answers.append(Settled.LEASE_LOST)
                 else:
+                    self._letters[letter.id] = stored(settled(letter, settlement.outcome, now))
                     del self._grips[letter.id]
-                    self._letters[letter.id] = settled(letter, settlement.outcome, now)
                     answers.append(Settled.DONE)
         return answers
 
@@ -147,22 +155,24 @@ class MemoryLetters:
         answers = []
         with self._lock:
             for amendment in amendments:
-                letter = self._letters.get(amendment.id)
+                letter = self._letter(amendment.id)
                 if letter is None:
                     answers.append(Amended.MISSING)
                 elif self._grip(letter.id, now):
                     answers.append(Amended.LEASED)
                 else:
-                    self._letters[letter.id], answer = amended(letter, amendment, now)
+                    letter, answer = amended(letter, amendment, now)
+                    self._letters[letter.id] = stored(letter)
                     answers.append(answer)
         return answers
 
     async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        found = [letter for letter in self._matching(query, now) if letter.status is not Status.RETRYING]
-        found.sort(key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+        now = now or datetime.now(UTC)
         with self._lock:
+            found = [letter for letter in self._all_seen(now) if letter.status is not Status.RETRYING and matches(query, letter)]
+            found.sort(key=_by_age)
             for letter in found[:limit]:
-                self._letters.pop(letter.id, None)
+                del self._letters[letter.id]
                 self._grips.pop(letter.id, None)
         return found[:limit]
 
@@ -173,23 +183,33 @@ class MemoryLetters:
         """Nothing is held but memory."""
 
     def _matching(self, query: Query, now: datetime | None) -> list[Letter]:
-        now = now or datetime.now(UTC)
         with self._lock:
-            seen = [self._seen(letter, now) for letter in self._letters.values()]
-        return [letter for letter in seen if matches(query, letter)]
+            return [letter for letter in self._all_seen(now or datetime.now(UTC)) if matches(query, letter)]
 
     def _candidates(self, claim: Claim, now: datetime) -> Iterable[Letter]:
         if claim.ids is not None:
-            return [letter for id in dict.fromkeys(claim.ids) if (letter := self._letters.get(id))]
+            return [letter for id in dict.fromkeys(claim.ids) if (letter := self._letter(id))]
         if claim.query is not None:
-            wanted = [letter for letter in self._letters.values() if matches(claim.query, self._seen(letter, now))]
-            return sorted(wanted, key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+            wanted = (letter.id for letter in self._all_seen(now) if matches(claim.query, letter))
+            return sorted((letter for id in wanted if (letter := self._letter(id))), key=_by_age)
         due = [
-            letter
-            for letter in self._letters.values()
-            if letter.status is Status.PENDING and letter.retry.next_retry_at is not None and letter.retry.next_retry_at <= now
+            (
+                -letter.priority,
+                max(retry_at, self._grips[letter.id].until if letter.id in self._grips else retry_at),
+                letter.id,
+                letter,
+            )
+            for letter in map(restored, self._letters.values())
+            if letter.status is Status.PENDING and (retry_at := letter.retry.next_retry_at) is not None and retry_at <= now
         ]
-        return sorted(due, key=lambda letter: (-letter.priority, letter.retry.next_retry_at, letter.id.bytes))
+        return [letter for _, _, _, letter in sorted(due, key=lambda entry: entry[:3])]
+
+    def _letter(self, id: UUID) -> Letter | None:
+        data = self._letters.get(id)
+        return restored(data) if data else None
+
+    def _all_seen(self, now: datetime) -> list[Letter]:
+        return [self._seen(restored(data), now) for data in self._letters.values()]
 
     def _grip(self, id: UUID, now: datetime) -> _Grip | None:
         grip = self._grips.get(id)
@@ -199,12 +219,16 @@ class MemoryLetters:
         return replace(letter, status=Status.RETRYING) if self._grip(letter.id, now) else letter
 
 
+def _by_age(letter: Letter) -> tuple[datetime, bytes]:
+    return letter.dead_lettered_at, letter.id.bytes
+
+
 def _lease(letter: Letter, grip: _Grip) -> Lease:
     return Lease(id=letter.id, token=grip.token, generation=letter.generation, owner=grip.owner, until=grip.until)
 
 
 def _group(letters: list[Letter]) -> Group:
-    latest = max(letters, key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+    latest = max(letters, key=_by_age)
     return Group(
         fingerprint=latest.failure.fingerprint,
         error=latest.failure.type,

@@ -89,7 +89,11 @@ class Database:
             return job.answer  # type: ignore[no-any-return]  # a job carries any verb's answer
         job = _Job(verb, request, asyncio.get_running_loop())
         self._pending.append(job)
-        if not self._is_rung:
+        if self._is_closed:
+            # Closed since it was found open: nobody may be listening for the bell any more.
+            with self._leading:
+                self._lead()
+        elif not self._is_rung:
             self._is_rung = True
             self._bell.put(True)
         assert job.future is not None
@@ -184,7 +188,10 @@ class Database:
             try:
                 return query(connection)
             finally:
-                self._idle.put(connection)
+                if self._is_closed:
+                    connection.close()
+                else:
+                    self._idle.put(connection)
 
     def _lead_for_async(self) -> None:
         while self._bell.get():
@@ -198,7 +205,10 @@ class Database:
         jobs = [self._pending.popleft() for _ in range(min(len(self._pending), _GROUP_LIMIT))]
         if not jobs:
             return
-        error = self._commit(jobs)
+        if self._writer is None:
+            error: Exception | None = StoreUnavailable(f"{self.path} was closed; open it again")
+        else:
+            error = self._commit(jobs)
         if error is not None and len(jobs) > 1 and not isinstance(error, StoreError):
             # One request of the group is at fault: run each alone, so that only its own caller hears of it.
             for job in jobs:
@@ -221,10 +231,18 @@ class Database:
                 for job, answer in zip(alike, answers, strict=True):
                     job.answer = answer
             writer.execute("COMMIT")
-        except Exception as error:
+        except BaseException as error:
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
-            return translated(error, self.path) if isinstance(error, sqlite3.Error) else error
+            if isinstance(error, sqlite3.Error):
+                return translated(error, self.path)
+            if isinstance(error, Exception):
+                return error
+            # Somebody pressed Ctrl-C in the leader's thread: those it led hear that nothing was done.
+            for job in jobs:
+                job.error = StoreUnavailable(f"writing to {self.path} was interrupted; try again")
+            self._answer(jobs)
+            raise
         return None
 
     def _answer(self, jobs: list[_Job]) -> None:

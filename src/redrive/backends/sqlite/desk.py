@@ -42,12 +42,12 @@ class SqliteDesk:
     async def record(self, rows: Sequence[LedgerRow]) -> None:
         await self._database.write(_record, rows)
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: UUID | None = None) -> list[LedgerRow]:
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
         sql = (
-            "SELECT letter, generation, entry, at, detail FROM ledger WHERE operation = ? AND letter > ?"
+            "SELECT letter, generation, entry, at, detail FROM ledger WHERE operation = ? AND (letter, generation) > (?, ?)"
             " ORDER BY letter, generation LIMIT ?"
         )
-        parameters = [operation.bytes, after.bytes if after else b"", limit]
+        parameters = [operation.bytes, after.letter.bytes if after else b"", after.generation if after else 0, limit]
         rows = await self._database.read(lambda connection: connection.execute(sql, parameters).fetchall())
         return [
             LedgerRow(

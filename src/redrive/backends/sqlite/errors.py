@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from redrive.model.errors import StoreCorrupt, StoreError, StoreFull, StoreNotWritable, StoreUnavailable
+from redrive.model.errors import BadSettings, StoreCorrupt, StoreError, StoreFull, StoreNotWritable, StoreUnavailable
 
 _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "another process has been writing to {path} for too long; try again"),
@@ -35,3 +35,5 @@ def translating(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translated(error, path) from error
+    except UnicodeEncodeError as error:
+        raise BadSettings(f"the question holds text that is no valid Unicode: {error.object!r}") from error

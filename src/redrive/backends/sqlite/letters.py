@@ -13,11 +13,12 @@ from msgspec import json
 from msgspec.structs import replace
 
 from redrive.backends.sqlite.database import Database
-from redrive.backends.sqlite.query import COLUMN, IS_LEASED, compiled
+from redrive.backends.sqlite.query import COLUMN, IS_LEASED, as_hex, compiled
 from redrive.backends.sqlite.rows import filled, marks, read_all, write_rows
 from redrive.model.amendment import Amended, Amendment, amended
 from redrive.model.arrival import Held, arrive
 from redrive.model.cursor import cursor, key_of
+from redrive.model.errors import BadCursor
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
@@ -27,9 +28,9 @@ from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored, stored
 from redrive.ports.capabilities import Capabilities
 
-_FIXED = ("id", "namespace", "source", "source_id", "key", "kind")
+_FIXED = ("id", "namespace", "source", "source_id")
 _CHANGING = (
-    "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "priority", "attempts",
+    "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "priority", "attempts",
     "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
 )  # fmt: skip
 _INSERT = f"INSERT INTO letters ({', '.join(_FIXED + _CHANGING)})"
@@ -100,7 +101,7 @@ class SqliteLetters:
         tail = f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}"
         found = await self._database.read(lambda connection: _seen(connection, condition, parameters, moment, tail))
         page = tuple(found[:limit])
-        if len(found) <= limit:
+        if not page or len(found) <= limit:
             return Page(letters=page)
         return Page(letters=page, next=cursor((order, micros(getattr(page[-1], column)), page[-1].id.bytes)))
 
@@ -124,14 +125,13 @@ class SqliteLetters:
         self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
     ) -> GroupPage:
         condition, parameters = compiled(query, self._database.now(now))
-        having = ""
+        having, before = "", []
         if (last := key_of(after, "groups")) is not None:
-            having = "HAVING (max(l.dead_lettered_at), l.fingerprint) < (?, ?)"
-            parameters = [*parameters, last[0], last[1].decode()]
+            having, before = "HAVING (max(l.dead_lettered_at), l.fingerprint) < (?, ?)", [last[0], _text(last[1])]
         sql = f"""
             SELECT g.fingerprint, g.count, g.first, g.last, (
-                SELECT x.data FROM letters x WHERE x.fingerprint = g.fingerprint AND x.dead_lettered_at = g.last
-                ORDER BY x.id DESC LIMIT 1
+                SELECT l.data FROM letters l WHERE l.fingerprint = g.fingerprint AND l.dead_lettered_at = g.last AND {condition}
+                ORDER BY l.id DESC LIMIT 1
             ) FROM (
                 SELECT l.fingerprint AS fingerprint, count(*) AS count,
                     min(l.dead_lettered_at) AS first, max(l.dead_lettered_at) AS last
@@ -139,9 +139,10 @@ class SqliteLetters:
                 ORDER BY last DESC, l.fingerprint DESC LIMIT {limit + 1}
             ) g ORDER BY g.last DESC, g.fingerprint DESC
         """
-        rows = await self._database.read(lambda connection: connection.execute(sql, parameters).fetchall())
+        every = [*parameters, *parameters, *before]
+        rows = await self._database.read(lambda connection: connection.execute(sql, every).fetchall())
         page = tuple(_group(*row) for row in rows[:limit])
-        if len(rows) <= limit:
+        if not page or len(rows) <= limit:
             return GroupPage(groups=page)
         return GroupPage(groups=page, next=cursor(("groups", micros(page[-1].last_seen), page[-1].fingerprint.encode())))
 
@@ -239,22 +240,23 @@ class SqliteLetters:
         answers = []
         for (leases, by), given in requests:
             now = self._database.now(given)
-            until = now + by
-            held = dict(
-                connection.execute(
-                    f"SELECT id, token || ' ' || until FROM claims WHERE until > ? AND id IN ({marks(len(leases))})",
-                    [micros(now), *filled(_keys(lease.id for lease in leases))],
-                )
+            until = micros(now + by)
+            keys = filled(_keys(lease.id for lease in leases))
+            sql = (
+                "SELECT c.id, c.token, l.generation, max(c.until, ?) FROM claims c JOIN letters l ON l.id = c.id"
+                f" WHERE c.until > ? AND c.id IN ({marks(len(leases))})"
             )
+            held = {row[0]: row[1:] for row in connection.execute(sql, [until, micros(now), *keys])}
             answer: list[Lease | None] = []
             for lease in leases:
-                token, _, end = held.get(lease.id.bytes, "").partition(" ")
-                if token != str(lease.token):
-                    answer.append(None)
-                    continue
-                longer = max(micros(until), int(end))
-                connection.execute("UPDATE claims SET until = ?, at = max(at, ?) WHERE id = ?", [longer, longer, lease.id.bytes])
-                answer.append(replace(lease, until=instant(longer)))
+                token, generation, end = held.get(lease.id.bytes, (None, 0, 0))
+                is_ours = token == lease.token and generation == lease.generation
+                answer.append(replace(lease, until=instant(end)) if is_ours else None)
+            ours = _keys(lease.id for lease in answer if lease is not None)
+            connection.execute(
+                f"UPDATE claims SET until = max(until, ?), at = max(at, ?) WHERE id IN ({marks(len(ours))})",
+                [until, until, *filled(ours)],
+            )
             answers.append(answer)
         return answers
 
@@ -382,6 +384,13 @@ def _schedule(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None
     write_rows(connection, _CLAIM, due, _OR_RECLAIM)
 
 
+def _text(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise BadCursor("this cursor is damaged; start again from the first page") from error
+
+
 def _keys(ids: Iterable[UUID]) -> list[bytes]:
     return [id.bytes for id in ids]
 
@@ -401,7 +410,7 @@ def _row(letter: Letter) -> tuple[Any, ...]:
         failure.type,
         last_name(failure.type),
         failure.fingerprint,
-        json.encode(letter.tags).decode() if letter.tags else None,
+        json.encode([as_hex(tag) for tag in letter.tags]).decode() if letter.tags else None,
         letter.priority,
         letter.attempts,
         micros(letter.dead_lettered_at),

@@ -45,7 +45,7 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
             status = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END"
             return f"{status} {op.value} ?", [micros(now), str(value)]
         case Is(field=Field.TAG, value=value, op=op):
-            return f"EXISTS (SELECT 1 FROM json_each(l.tags) WHERE value {op.value} ?)", [value]
+            return f"EXISTS (SELECT 1 FROM json_each(l.tags) WHERE value {op.value} ?)", [as_hex(value)]
         case Is(field=Field.ERROR, value=value, op=op):
             column = "l.error" if "." in value else "l.error_name"
             return f"{column} {op.value} ?", [value]
@@ -66,19 +66,28 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
             assert_never(query)
 
 
-def _plain(value: Scalar) -> str | int | bytes:
+def as_hex(tag: str) -> str:
+    """A tag as its column's JSON holds it: SQLite's JSON ends a text at a NUL, and hexadecimal sorts as the text does."""
+    return tag.encode("utf-8", "surrogatepass").hex()
+
+
+def _plain(value: Scalar) -> str | int | float | bytes:
     """The value as the column holds it."""
     if isinstance(value, datetime):
         return micros(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        # Beyond what SQLite's integers hold; as a float it compares as it should.
+        return float(value)
     return value.bytes if isinstance(value, UUID) else value
 
 
 def _joined(parts: tuple[Query, ...], word: str, empty: str, now: datetime) -> tuple[str, list[Any]]:
+    """The parts as a balanced tree: SQLite refuses a chain of more than a thousand."""
     if not parts:
         return empty, []
-    conditions, parameters = [], []
-    for part in parts:
-        condition, values = compiled(part, now)
-        conditions.append(condition)
-        parameters += values
-    return f"({word.join(conditions)})", parameters
+    if len(parts) == 1:
+        return compiled(parts[0], now)
+    half = len(parts) // 2
+    left, first = _joined(parts[:half], word, empty, now)
+    right, second = _joined(parts[half:], word, empty, now)
+    return f"({left}{word}{right})", [*first, *second]

@@ -13,7 +13,7 @@ CREATE TABLE letters (
     error            TEXT NOT NULL,
     error_name       TEXT NOT NULL,
     fingerprint      TEXT NOT NULL,
-    tags             TEXT,
+    tags             TEXT, -- a JSON list, each in hexadecimal
     priority         INTEGER NOT NULL,
     attempts         INTEGER NOT NULL,
     dead_lettered_at INTEGER NOT NULL,
