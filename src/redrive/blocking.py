@@ -15,10 +15,11 @@ from uuid import UUID
 
 from redrive import wiring
 from redrive.engine.bridge import Bridge
+from redrive.engine.course import Handled
 from redrive.engine.dead_letters import Captured
 from redrive.engine.dead_letters import DeadLetters as AsyncDeadLetters
 from redrive.engine.extract import Extractor, arguments
-from redrive.engine.guard import After, Handled, Trial
+from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
 from redrive.engine.redrive import Report
 from redrive.model.amendment import Amended, Amendment

@@ -118,7 +118,7 @@ def live(place: Path, mutant: str) -> None:
     database.close()
 
     if mutant == "hasty journal":
-        os.fsync = lambda descriptor: None
+        os.fsync = lambda fd: None
     journal = Journal(place / "journal", "a store")
     for run in (drive, asyncio.run):
         for size in [1] * SINGLE + [BATCH]:

@@ -140,13 +140,13 @@ async def holds_nowhere(dlq: DeadLetters, source: Transport) -> None:
             await source.settle([parcel.handle], done=True)
 
 
-async def counts_an_occurrence_twice(dlq: DeadLetters, source: Transport) -> None:
+async def counts_a_failure_twice(dlq: DeadLetters, source: Transport) -> None:
+    """Holds the same failure again as another occurrence."""
     while parcels := await source.receive(limit=3):
         for parcel in parcels:
             now = datetime.now(UTC)
             tries = [Try(at=now, failure=describe(TimeoutError("no answer")))]
-            one, other = (captured(parcel.message, tries, Labels(source=SOURCE), now=now) for _ in range(2))
-            await dlq.hold([replace(one, history=one.history + other.history + one.history)])
+            await dlq.hold([captured(parcel.message, tries, Labels(source=SOURCE), now=now) for _ in range(2)])
             await source.settle([parcel.handle], done=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import ssl
@@ -71,7 +70,6 @@ class Refusing(ConnectionRefusedError):
     ("error", "category"),
     [
         (TimeoutError(), Category.NETWORK),
-        (asyncio.TimeoutError(), Category.NETWORK),
         (MyTimeout("invalid"), Category.NETWORK),
         (Refusing(), Category.NETWORK),
         (BrokenPipeError(), Category.NETWORK),

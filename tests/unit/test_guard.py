@@ -467,23 +467,6 @@ def test_a_policy_of_ones_own_can_let_a_message_go(dlq: blocking.DeadLetters, ca
     assert [(record.name, record.message) for record in caplog.records] == [("redrive.guard", "message discarded")] * 2
 
 
-def test_a_bury_that_names_another_store_does_not_land_in_this_one(dlq: blocking.DeadLetters, tmp_path: Path) -> None:
-    """`Bury.to` names another store than the guard's own: it is held there, or refused, but not taken for nothing."""
-    other = f"sqlite:{tmp_path}/other.db"
-
-    class Elsewhere(Policy, frozen=True, kw_only=True):
-        def judge(self, error: BaseException, attempts: int, *, roll: float = 0.5) -> Bury:
-            return Bury(to=other)
-
-    try:
-        guarded(dlq.guard(source="orders", policy=Elsewhere()), Flaky(9), is_async=False)("a")
-    except RedriveError:
-        return
-    assert letters(dlq) == []
-    with blocking.open(other) as elsewhere:
-        assert len(letters(elsewhere)) == 1
-
-
 @pytest.mark.parametrize(("policy", "minutes"), [("immediate", 0), ("linear", 5), ("exponential", 1)])
 def test_a_letter_under_a_retry_plan_comes_due(dlq: blocking.DeadLetters, policy: str, minutes: int) -> None:
     """A plan is when redrive itself tries again; only without one (`never`) does a letter wait for a person."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID, uuid4
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redrive import Attempt, Category, Failure, Letter, Origin, RedriveError, RetryPlan, SchemaTooNew, Status, StoreCorrupt
+from redrive import Attempt, Category, Failure, Letter, Origin, RetryPlan, SchemaTooNew, Status, StoreCorrupt
 from redrive.model.letter import BodyRef, Cause, Original, RedriveMark, letter_id
 from redrive.model.stored import SCHEMA, restored, stored
 
@@ -115,10 +116,8 @@ def test_a_flipped_bit_gives_a_letter_or_a_clear_error_and_never_another(data: s
     raw = bytearray(stored(FULL))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    try:
+    with contextlib.suppress(StoreCorrupt, SchemaTooNew):
         assert isinstance(restored(bytes(raw)), Letter)
-    except RedriveError as error:
-        assert isinstance(error, StoreCorrupt | SchemaTooNew)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

@@ -8,10 +8,13 @@ from typing import Any
 from uuid import uuid4
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from redrive.engine.describe import clean
+from redrive.model.backoff import named
 from redrive.model.letter import Attempt, Failure, Letter, RetryPlan, letter_id
 from redrive.model.message import Message
+from redrive.model.status import Status
 
 
 class Try(Struct, frozen=True, kw_only=True):
@@ -53,6 +56,8 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         )
         for one in tries
     )
+    plan = _begun(labels.retry, now)
+    is_exhausted = plan.policy != "never" and plan.max_retries == plan.retry_count
     first_at = tries[0].at - (tries[0].took or timedelta())
     return Letter(
         id=message.redrive_id or letter_id(labels.namespace, labels.source, source_id),
@@ -72,8 +77,17 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         first_received_at=message.received_at or first_at,
         dead_lettered_at=now,
         updated_at=now,
-        retry=labels.retry,
+        retry=plan,
+        status=Status.EXHAUSTED if is_exhausted else Status.PENDING,
         tags=labels.tags,
         metadata=labels.metadata,
         priority=labels.priority,
     )
+
+
+def _begun(plan: RetryPlan, now: datetime) -> RetryPlan:
+    """The plan with its first retry set, unless it has one or is used up from the start."""
+    delay = named(plan.policy).delay(plan.retry_count)
+    if plan.next_retry_at is not None or delay is None or plan.max_retries == plan.retry_count:
+        return plan
+    return replace(plan, next_retry_at=now + delay)

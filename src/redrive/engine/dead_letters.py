@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from redrive.engine.bridge import Bridge
 from redrive.engine.call import FunctionTransport
 from redrive.engine.capture import Labels, Try, captured
+from redrive.engine.course import Course
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
@@ -94,7 +95,8 @@ class DeadLetters:
     ) -> Guard:
         """Guard a consumer: `@dlq.guard(source="orders")`. See `redrive.engine.guard` for what its caller sees."""
         labels = Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
-        return Guard(labels, self.hold, policy=policy, extract=extract, after=after, traceback_limit=self.limits.traceback)
+        course = Course(labels, policy=policy, extract=extract, traceback_limit=self.limits.traceback)
+        return Guard(course, self.hold, after=after)
 
     async def capture(
         self,

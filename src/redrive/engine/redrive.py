@@ -21,7 +21,7 @@ from redrive.engine.claim import Heartbeat
 from redrive.engine.describe import describe
 from redrive.engine.hold import Holder
 from redrive.engine.telemetry import Telemetry
-from redrive.model.backoff import Backoff, exponential, immediate, linear, never
+from redrive.model.backoff import named
 from redrive.model.errors import RedriveError, StoreError
 from redrive.model.lease import Claim, Claimed
 from redrive.model.letter import Attempt, Letter
@@ -31,8 +31,6 @@ from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Relea
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 from redrive.ports.transport import Transport
-
-_BACKOFFS: dict[str, Backoff] = {"never": never(), "immediate": immediate(), "linear": linear(), "exponential": exponential()}
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -176,6 +174,5 @@ def _attempt(letter: Letter, now: datetime, took: timedelta, error: str, message
 
 
 def _next_retry(letter: Letter, now: datetime) -> datetime | None:
-    backoff = _BACKOFFS.get(letter.retry.policy)
-    delay = backoff.delay(letter.retry.retry_count + 1) if backoff else None
+    delay = named(letter.retry.policy).delay(letter.retry.retry_count + 1)
     return None if delay is None else now + delay

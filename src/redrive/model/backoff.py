@@ -7,6 +7,8 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from redrive.model.errors import BadSettings
+
 _NOTHING = timedelta(0)
 
 
@@ -23,9 +25,11 @@ class Backoff(Struct, frozen=True, kw_only=True, tag=True):
     def delay(self, retry_count: int, *, roll: float = 0.5) -> timedelta | None:
         """The delay before the retry after `retry_count` retries; `roll` in [0, 1) decides the jitter."""
         base = self.base(retry_count)
-        if base is None or not self.jitter:
-            return base
-        return max(_NOTHING, base * (1 + self.jitter * (2 * roll - 1)))
+        if base is None:
+            return None
+        if not isinstance(base, timedelta):
+            raise BadSettings(f"a backoff must answer with a timedelta or None, not {base!r}")
+        return max(_NOTHING, base * (1 + self.jitter * (2 * roll - 1)) if self.jitter else base)
 
 
 class Never(Backoff, frozen=True, kw_only=True, tag="never"):
@@ -98,3 +102,11 @@ def exponential(
 
 def custom(function: Callable[[int], timedelta | None], *, jitter: float = 0.0) -> Custom:
     return Custom(function=function, jitter=jitter)
+
+
+_BY_NAME: dict[str, Backoff] = {"never": Never(), "immediate": Immediate(), "linear": Linear(), "exponential": Exponential()}
+
+
+def named(policy: str) -> Backoff:
+    """The backoff that a letter's retry policy names, as the workflow DLQ has them; an unknown name never retries."""
+    return _BY_NAME.get(policy, _BY_NAME["never"])

@@ -17,9 +17,7 @@ class Retry(Struct, frozen=True, tag="retry"):
 
 
 class Bury(Struct, frozen=True, tag="bury"):
-    """Give up and hold the letter; `to` names another store than the guard's own."""
-
-    to: str | None = None
+    """Give up and hold the letter."""
 
 
 class Discard(Struct, frozen=True, tag="discard"):

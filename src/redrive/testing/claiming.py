@@ -132,11 +132,16 @@ class Claiming(Kit):
         assert store.one(letter().id).status is Status.RETRYING
         assert store.end(claimed.lease, Completed()) is Settled.DONE
 
-    def test_letters_whose_lease_ran_out_are_due_in_their_old_order(self, store: Clerk) -> None:
-        store.put(letter("longest due", due=START - 3 * _HOUR), letter("less long due", due=START - _HOUR))
-        store.take(letter("longest due").id, lease=5 * _MINUTE)
-        store.wait(minutes=10)
-        assert [one.letter.source_id for one in store.claim()] == ["longest due", "less long due"]
+    def test_letters_come_by_how_long_they_could_have_been_claimed(self, store: Clerk) -> None:
+        store.put(*(letter(name, due=START + ago * _HOUR) for name, ago in (("let go", -3), ("waits", -1), ("later", 2))))
+        store.put(letter("extended", due=START - 9 * _HOUR), letter("given back", due=START - 2 * _HOUR))
+        store.take(letter("let go").id, lease=_HOUR)
+        store.extend(store.take(letter("extended").id, lease=_HOUR), by=3 * _HOUR)
+        store.end(store.take(letter("given back").id, lease=_HOUR), Released())
+        store.take(letter("later").id, lease=_HOUR)
+        store.wait(hours=4)
+        expected = ["given back", "waits", "let go", "later", "extended"]
+        assert [one.letter.source_id for one in store.claim()] == expected
 
     def test_a_letter_claimed_before_it_was_due_is_due_when_its_time_comes(self, store: Clerk) -> None:
         store.put(letter(due=START + _HOUR))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from redrive.testing.kill_points import Kill, Visits
 
 _PATIENCE_SECONDS = 60.0
 _VISITS = "visits.json"
+_STUCK = 75
+"""How a child ends that waited too long."""
 
 
 class Life(Struct, frozen=True, kw_only=True):
@@ -33,7 +36,7 @@ class Life(Struct, frozen=True, kw_only=True):
 
 
 Way = Callable[[Life, Visits], Coroutine[Any, Any, None]]
-"""What a child does until all is done. Other processes must be able to import it (a `partial` of such a function may be)."""
+"""What a child does until all is done, or `TimeoutError` when it is stuck. Other processes must be able to import it (a `partial` of such a function may be)."""
 
 Law = Callable[[Path, bool], None]
 """Raises `LawBroken` when something is amiss in a place where no process lives; True: the child came to its end."""
@@ -75,7 +78,7 @@ class Harness:
             child.kill()
             child.join(_PATIENCE_SECONDS)
             child.close()
-        if is_late:
+        if is_late or exit_code == _STUCK:
             raise LawBroken("a child did not come to its end: something is held for ever")
         if exit_code not in (0, -signal.SIGKILL):
             raise LawBroken(f"a child failed by itself (exit code {exit_code})")
@@ -91,5 +94,8 @@ class Harness:
 
 def _live(way: Way, life: Life, kill: Kill | None) -> None:
     visits = Visits(kill)
-    asyncio.run(way(life, visits))
+    try:
+        asyncio.run(way(life, visits))
+    except TimeoutError:
+        sys.exit(_STUCK)
     (life.place / _VISITS).write_bytes(json.encode(visits.seen))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from msgspec import msgpack
 
@@ -107,8 +107,8 @@ async def redriven(dlq: DeadLetters, target: Transport, ids: Sequence[UUID]) -> 
 
 
 async def failing(message: Message) -> None:
-    """A handler that never works."""
-    raise TimeoutError(f"no answer for {message.id}")
+    """A handler that never works, and says so in other words each time."""
+    raise TimeoutError(f"no answer for {message.id}: {uuid4()}")
 
 
 async def whole_way(

@@ -47,6 +47,14 @@ Pair = tuple[Lease, Lease]
 """The same lease as the store and as the oracle gave it: tokens are a store's own affair."""
 
 
+_PICKS = st.lists(st.integers(0, 3) | st.integers(0, 50), min_size=1, max_size=3)
+_OFF = st.sampled_from([(0, 0)] * 6 + [(1, 0), (-1, 0), (0, 1)])
+
+
+def _forged(lease: Lease, token: int, generation: int) -> Lease:
+    return replace(lease, token=lease.token + token, generation=lease.generation + generation)
+
+
 @contextmanager
 def running(store: LetterStore) -> Iterator[Run]:
     """How to run this store's verbs: inline when it can, which is faster, else on an event loop."""
@@ -87,10 +95,14 @@ class LetterMachine(RuleBasedStateMachine):
     def put(self, letters: list[Letter]) -> None:
         assert self.store.put(*letters) == self.oracle.put(*letters)
 
-    @rule(duration=st.sampled_from([timedelta(microseconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)]))
+    @rule(duration=st.sampled_from([timedelta(microseconds=1), timedelta(hours=1), timedelta(hours=1), timedelta(hours=3)]))
     def wait(self, duration: timedelta) -> None:
         self.store.now += duration
         self.oracle.now += duration
+
+    @rule(limit=st.integers(1, 3), hours=st.sampled_from([1, 1, 3]))
+    def claim_due(self, limit: int, hours: int) -> None:
+        self.claim(Claim(owner="due", lease=timedelta(hours=hours), limit=limit))
 
     @rule(claim=samples.claims())
     def claim(self, claim: Claim) -> None:
@@ -104,25 +116,19 @@ class LetterMachine(RuleBasedStateMachine):
             assert all(token < one.token for token in earlier)
         self.leases += pairs
 
-    @rule(
-        picks=st.lists(st.integers(0, 50), min_size=1, max_size=3), by=st.sampled_from([timedelta(seconds=1), timedelta(hours=2)])
-    )
-    def extend(self, picks: list[int], by: timedelta) -> None:
-        pairs = self._picked(picks)
+    @rule(picks=_PICKS, by=st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(hours=3)]), off=_OFF)
+    def extend(self, picks: list[int], by: timedelta, off: tuple[int, int]) -> None:
+        pairs = self._picked(picks, off)
         ours = self.store.extend(*(one for one, _ in pairs), by=by)
         theirs = self.oracle.extend(*(other for _, other in pairs), by=by)
         assert [one and replace(one, token=0) for one in ours] == [other and replace(other, token=0) for other in theirs]
 
-    @rule(
-        picks=st.lists(st.integers(0, 50), min_size=1, max_size=3),
-        outcome=samples.outcomes(),
-        off=st.sampled_from([0, 0, 0, 0, 1]),
-    )
-    def settle(self, picks: list[int], outcome: Outcome, off: int) -> None:
-        pairs = self._picked(picks)
-        ours = [Settlement.of(replace(one, generation=one.generation + off), outcome) for one, _ in pairs]
-        theirs = [Settlement.of(replace(other, generation=other.generation + off), outcome) for _, other in pairs]
-        assert self.store.settle(*ours) == self.oracle.settle(*theirs)
+    @rule(picks=_PICKS, outcome=samples.outcomes(), off=_OFF)
+    def settle(self, picks: list[int], outcome: Outcome, off: tuple[int, int]) -> None:
+        pairs = self._picked(picks, off)
+        ours = self.store.settle(*(Settlement.of(one, outcome) for one, _ in pairs))
+        theirs = self.oracle.settle(*(Settlement.of(other, outcome) for _, other in pairs))
+        assert ours == theirs
 
     @rule(amendments=st.lists(samples.amendments(), min_size=1, max_size=3))
     def amend(self, amendments: list[Amendment]) -> None:
@@ -142,22 +148,13 @@ class LetterMachine(RuleBasedStateMachine):
         if self.pages:
             self._turn(*self.pages.pop(pick % len(self.pages)))
 
-    @rule(query=samples.queries())
-    def count(self, query: Query) -> None:
+    @rule(query=samples.queries(), by=st.sampled_from(sorted(TALLIED)), limit=st.integers(1, 3))
+    def ask(self, query: Query, by: Field, limit: int) -> None:
         assert self.store.count(query) == self.oracle.count(query)
-
-    @rule(by=st.sampled_from(sorted(TALLIED)), query=samples.queries())
-    def tally(self, by: Field, query: Query) -> None:
         assert self.store.tally(by, query) == self.oracle.tally(by, query)
-
-    @rule(query=samples.queries(), limit=st.integers(1, 3))
-    def groups(self, query: Query, limit: int) -> None:
+        assert self.store.get(*samples.POOL) == self.oracle.get(*samples.POOL)
         if self.store.capabilities.groups:
             assert self.store.all_groups(query, limit=limit) == self.oracle.all_groups(query, limit=limit)
-
-    @rule()
-    def get(self) -> None:
-        assert self.store.get(*samples.POOL) == self.oracle.get(*samples.POOL)
 
     @invariant()
     def both_hold_the_same(self) -> None:
@@ -174,9 +171,13 @@ class LetterMachine(RuleBasedStateMachine):
             for query in (EVERYTHING, Is(Field.SOURCE, "orders")):
                 assert self.store.groups(query) == self.oracle.groups(query), query
 
-    def _picked(self, picks: list[int]) -> list[Pair]:
-        # The latest claims are what is most often live; older ones are stale on purpose.
-        return [self.leases[-1 - pick % len(self.leases)] for pick in picks] if self.leases else []
+    def _picked(self, picks: list[int], off: tuple[int, int]) -> list[Pair]:
+        """Some leases: the latest are most often live, older ones are stale on purpose, and those that are off are forged."""
+        token, generation = off
+        return [
+            (_forged(one, token, generation), _forged(other, token, generation))
+            for one, other in (self.leases[-1 - pick % len(self.leases)] for pick in picks if self.leases)
+        ]
 
     def _turn(self, query: Query, order: Order, limit: int, ours: str | None, theirs: str | None) -> None:
         page = self.store.find(query, order=order, limit=limit, after=ours)

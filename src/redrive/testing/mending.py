@@ -134,12 +134,12 @@ class Mending(Kit):
         assert store.one(letter().id).status is Status.DISCARDED
         assert store.claim() == []
 
-    def test_an_amended_letter_stays_due_in_its_old_order_after_its_lease_ran_out(self, store: Clerk) -> None:
-        store.put(letter("1", due=START - _HOUR), letter("2", due=START))
+    def test_an_amended_letter_keeps_its_place_among_those_that_could_have_been_claimed(self, store: Clerk) -> None:
+        store.put(letter("let go", due=START - _HOUR), letter("waits", due=START))
         store.claim(lease=_HOUR, limit=1)
         store.wait(hours=1)
-        store.amend(Amendment(id=letter("1").id, tags=("seen",)))
-        assert [one.letter.source_id for one in store.claim()] == ["1", "2"]
+        store.amend(Amendment(id=letter("let go").id, tags=("seen",)))
+        assert [one.letter.source_id for one in store.claim()] == ["waits", "let go"]
 
     def test_a_letter_that_was_reopened_meanwhile_is_left_alone(self, store: Clerk) -> None:
         store.put(letter())

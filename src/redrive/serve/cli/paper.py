@@ -54,6 +54,8 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
     if moment is None:
         return "—"
     delta = (now or datetime.now(UTC)) - moment
+    if abs(delta) < timedelta(seconds=1):
+        return "just now"
     text = brief(abs(delta))
     return f"{text} ago" if delta >= timedelta() else f"in {text}"
 
@@ -76,10 +78,12 @@ def letters_table(letters: Iterable[Letter]) -> Table:
     table.add_column("source", no_wrap=True)
     table.add_column("message", no_wrap=True, max_width=24, overflow="ellipsis")
     table.add_column("status", no_wrap=True)
-    table.add_column("tries", justify="right")
-    table.add_column("failed with", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("tries", justify="right", no_wrap=True)
+    # The only column that may wrap, so it alone gives way on a narrow terminal; its texts themselves do not wrap.
+    table.add_column("failed with")
     for letter in letters:
-        error = Text.assemble((last_name(letter.failure.type), "bold"), ": ", _one_line(letter.failure.message))
+        what = (last_name(letter.failure.type), "bold")
+        error = Text.assemble(what, ": ", _one_line(letter.failure.message), no_wrap=True, overflow="ellipsis")
         table.add_row(
             short_id(letter),
             ago(letter.dead_lettered_at),

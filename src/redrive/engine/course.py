@@ -1,0 +1,139 @@
+"""The course of a message that fails: tried again as the policy says, then given up on, or left to its source."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from inspect import isawaitable
+from time import perf_counter
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from redrive.engine.capture import Labels, Try, captured
+from redrive.engine.describe import describe
+from redrive.engine.extract import Extractor, arguments
+from redrive.model.letter import Letter
+from redrive.model.message import Message
+from redrive.model.policy import Bury, Discard, Policy, Retry, Verdict
+from redrive.ports.inline import is_inline
+
+log = logging.getLogger("redrive.guard")
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """What failed: a handler and what it was called with; without a handler, it cannot be tried again from here."""
+
+    handler: Callable[..., Any] | None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+
+    @property
+    def is_method(self) -> bool:
+        code = getattr(self.handler, "__code__", None)
+        return code is not None and code.co_varnames[:1] == ("self",)
+
+
+class Handled(Struct, frozen=True):
+    """The handler worked; this is what it returned."""
+
+    result: Any
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """It did not work: the verdict, the last error, and the letter to hold, if there is one."""
+
+    verdict: Verdict
+    error: Exception
+    letter: Letter | None = None
+    is_counted: bool
+    """The source counts deliveries, so it decides when there is a next one."""
+
+
+class Course:
+    """What one guard does with a failing message, from the first failure to the end. Holds nothing: its caller does."""
+
+    def __init__(self, labels: Labels, *, policy: Policy, extract: Extractor, traceback_limit: int) -> None:
+        self._labels = labels
+        self._policy = policy
+        self._extract = extract
+        self._traceback_limit = traceback_limit
+
+    async def run(self, call: Call, error: Exception, started: float) -> Handled | Ended:
+        """Retry as the policy says; without a handler, or when the source counts deliveries, there is only one try."""
+        message = self._message(call)
+        is_counted = message.delivery_count is not None
+        tries = [self._tried(error, started)]
+        while True:
+            verdict = self._judged(error, message.delivery_count if is_counted else len(tries))
+            match verdict:
+                case Retry(after=delay) if call.handler is not None and not is_counted:
+                    await _sleep(delay)
+                    started = perf_counter()
+                    outcome = await attempted(call)
+                    if isinstance(outcome, Handled):
+                        return outcome
+                    error = outcome
+                    tries.append(self._tried(error, started))
+                case Retry() if is_counted:
+                    return Ended(verdict=verdict, error=error, is_counted=is_counted)
+                case Retry() | Bury():
+                    letter = captured(message, tries, self._labels, now=datetime.now(UTC))
+                    return Ended(verdict=Bury(), error=error, letter=letter, is_counted=is_counted)
+                case Discard(reason=reason):
+                    log.warning("message discarded", extra={"source": self._labels.source, "reason": reason})
+                    return Ended(verdict=verdict, error=error, is_counted=is_counted)
+                case _:
+                    assert_never(verdict)
+
+    def _judged(self, error: Exception, attempts: int | None) -> Verdict:
+        try:
+            return self._policy.judge(error, attempts or 1, roll=random.random())  # noqa: S311 - jitter needs no secrecy
+        except Exception:
+            # A broken policy must not cost the message: give up on it, which keeps it.
+            log.exception("policy failed", extra={"source": self._labels.source})
+            return Bury()
+
+    def _message(self, call: Call) -> Message:
+        args = call.args[1:] if call.is_method else call.args
+        try:
+            return self._extract(*args, **call.kwargs)
+        except Exception:
+            # A broken extractor must not cost the message: keep the arguments as they came.
+            log.exception("extractor failed", extra={"source": self._labels.source})
+            return arguments(*args, **call.kwargs)
+
+    def _tried(self, error: Exception, started: float) -> Try:
+        took = timedelta(seconds=perf_counter() - started)
+        return Try(at=datetime.now(UTC), failure=describe(error, traceback_limit=self._traceback_limit), took=took)
+
+
+async def attempted(call: Call) -> Handled | Exception:
+    """One try. An error comes back as a value.
+
+    Raised through a coroutine, a `StopIteration` would be taken for its end; and an error that is raised while another
+    one is being handled would seem to come from it.
+    """
+    assert call.handler is not None
+    try:
+        result = call.handler(*call.args, **call.kwargs)
+        if isawaitable(result):
+            result = asyncio.run(_awaited(result)) if is_inline() else await result
+    except Exception as error:
+        return error
+    return Handled(result)
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+async def _sleep(delay: timedelta) -> None:
+    if is_inline():
+        time.sleep(delay.total_seconds())  # noqa: ASYNC251 - driven from blocking code: there is no loop to wait on
+    else:
+        await asyncio.sleep(delay.total_seconds())
