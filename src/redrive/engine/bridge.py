@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redrive.ports.inline import drive
 
@@ -29,7 +29,10 @@ class Bridge:
 
     def run_on_loop(self, verb: Coroutine[Any, Any, T]) -> T:
         """Run a verb that waits for other things too: time, transports, heartbeats."""
-        return asyncio.run_coroutine_threadsafe(verb, self._running_loop()).result()
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(verb), self._running_loop()).result()
+        if error is not None:
+            raise error
+        return cast("T", result)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin work that goes on in the background, until it is done or this is closed."""
@@ -62,3 +65,11 @@ class Bridge:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
+
+
+async def _outcome(verb: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    """What a verb gives or raises, as values: a `SystemExit` raised on the loop would end it, and leave its caller waiting."""
+    try:
+        return await verb, None
+    except BaseException as error:
+        return None, error

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from redrive.engine.course import Call, Handled, attempted
 from redrive.engine.describe import describe
 from redrive.engine.extract import REPR, decoded
 from redrive.engine.guard import redelivering
@@ -23,12 +24,15 @@ from redrive.ports.transport import Parcel
 
 
 class FunctionTransport:
-    """Calls a handler as its consumer would: with the arguments it failed on, and with its guard standing aside."""
+    """Calls a handler as its consumer would: with the arguments it failed on, and with its guard standing aside.
+
+    A coroutine function is called for `concurrency` messages at a time, a plain one in a thread, message by message.
+    """
 
     def __init__(self, handler: Callable[..., Any], *, name: str | None = None, concurrency: int = 10) -> None:
-        self.name = name or f"py:{handler.__module__}:{handler.__qualname__}"
+        self.name = name or f"py:{handler.__module__}:{getattr(handler, '__qualname__', type(handler).__qualname__)}"
         self._handler = handler
-        self._wants = _wanted_type(handler)
+        self._types = _model_types(handler)
         self._concurrency = concurrency
 
     @classmethod
@@ -39,91 +43,103 @@ class FunctionTransport:
             raise BadSettings(f"'{name}' does not name a function; write module:function, e.g. shop.orders:handle")
         try:
             found: Any = importlib.import_module(module_name)
-            for step in path.split("."):
-                found = getattr(found, step)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise BadSettings(f"cannot import '{module_name}': {error}; is it on the path (PYTHONPATH)?") from error
-        except AttributeError as error:
-            raise BadSettings(f"'{module_name}' has no '{path}'") from error
+        except Exception as error:
+            raise BadSettings(f"cannot import '{module_name}': {type(error).__name__}: {error}") from error
+        for step in path.split("."):
+            if not hasattr(found, step):
+                raise BadSettings(f"'{module_name}' has no '{path}'")
+            found = getattr(found, step)
         if not callable(found):
             raise BadSettings(f"'{name}' is a {type(found).__name__}, not a function")
         return cls(found, name=f"py:{name}")
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
         if not inspect.iscoroutinefunction(self._handler):
-            return [await asyncio.to_thread(self._call, message) for message in messages]
+            return [await self._deliver(message) for message in messages]
         turns = asyncio.Semaphore(self._concurrency)
 
         async def in_turn(message: Message) -> Delivery:
             async with turns:
-                return await self._call_async(message)
+                return await self._deliver(message)
 
         return list(await asyncio.gather(*map(in_turn, messages)))
 
     async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:
-        self._cannot("receive")
+        self._cannot("received from")
 
     async def settle(self, handles: Sequence[str], *, done: bool) -> list[bool]:
-        self._cannot("settle")
+        self._cannot("settled")
 
     async def peek(self, *, limit: int = 10) -> list[Message]:
-        self._cannot("peek")
+        self._cannot("peeked into")
 
-    def _call(self, message: Message) -> Delivery:
+    async def _deliver(self, message: Message) -> Delivery:
+        token = redelivering.set(True)
         try:
             args, kwargs = self._arguments(message)
-            token = redelivering.set(True)
-            try:
-                self._handler(*args, **kwargs)
-            finally:
-                redelivering.reset(token)
-        except Exception as error:
+            call = Call(handler=self._handler, args=args, kwargs=kwargs)
+            if not inspect.iscoroutinefunction(self._handler):
+                result = await asyncio.to_thread(_called, call)
+                call = Call(handler=lambda: result)
+            outcome = await attempted(call)
+        except (Exception, SystemExit) as error:
             return Refused(failure=describe(error))
-        return Delivered(confirmed=True)
-
-    async def _call_async(self, message: Message) -> Delivery:
-        try:
-            args, kwargs = self._arguments(message)
-            token = redelivering.set(True)
-            try:
-                await self._handler(*args, **kwargs)
-            finally:
-                redelivering.reset(token)
-        except Exception as error:
-            return Refused(failure=describe(error))
-        return Delivered(confirmed=True)
+        finally:
+            redelivering.reset(token)
+        return Delivered(confirmed=True) if isinstance(outcome, Handled) else Refused(failure=describe(outcome))
 
     def _arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self._wants is Message:
+        if next(iter(self._types.values()), None) is Message:
             return (message,), {}
         if message.content_type == REPR:
             raise Unsupported(
                 "only the repr of this message was kept, so it cannot be sent back as it was; repair its body first"
             )
         args, kwargs = decoded(message)
-        if self._wants is not None and args and isinstance(args[0], dict | list):
-            args = (_converted(args[0], self._wants), *args[1:])
-        return args, kwargs
+        named = dict(zip(self._types, args, strict=False))
+        args = tuple(_converted(value, self._types[name]) for name, value in named.items()) + args[len(named) :]
+        return args, {name: _converted(value, self._types.get(name)) for name, value in kwargs.items()}
 
     def _cannot(self, verb: str) -> NoReturn:
         raise Unsupported(f"a function can be sent to, but not {verb}: {self.name}")
 
 
-def _wanted_type(handler: Callable[..., Any]) -> Any:
-    """The type of the handler's first parameter, if it is one that a message can be turned into."""
+def _called(call: Call) -> Any:
+    """Call a plain function; what it gives may still have to be awaited."""
+    assert call.handler is not None
+    result = call.handler(*call.args, **call.kwargs)
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("a generator function does nothing when it is called; wrap it in a function that runs it")
+    return result
+
+
+def _model_types(handler: Callable[..., Any]) -> dict[str, Any]:
+    """Each parameter of the handler, with its type if that is one a message can be turned into, else None."""
+    try:
+        parameters = inspect.signature(handler).parameters
+    except (TypeError, ValueError):
+        return {}
     try:
         hints = typing.get_type_hints(handler)
-        first = next(iter(inspect.signature(handler).parameters))
-    except (NameError, TypeError, ValueError, StopIteration):
-        return None
-    wanted = hints.get(first)
-    if not isinstance(wanted, type):
-        return None
-    is_model = issubclass(wanted, msgspec.Struct) or dataclasses.is_dataclass(wanted) or hasattr(wanted, "model_validate")
-    return wanted if is_model else None
+    except Exception:
+        hints = {}
+    positional = [
+        name for name, one in parameters.items() if one.kind is not one.VAR_POSITIONAL and one.kind is not one.VAR_KEYWORD
+    ]
+    return {name: hints.get(name) if _is_model(hints.get(name)) else None for name in positional}
+
+
+def _is_model(kind: Any) -> bool:
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind) or hasattr(kind, "model_validate")
 
 
 def _converted(value: Any, wanted: Any) -> Any:
+    if wanted is None or not isinstance(value, dict | list):
+        return value
     if hasattr(wanted, "model_validate"):
         return wanted.model_validate(value)
     return msgspec.convert(value, wanted)

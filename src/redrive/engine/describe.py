@@ -7,6 +7,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
 from types import TracebackType
+from typing import Any
 
 from redrive.model.category import classify
 from redrive.model.fingerprint import VERSION, fingerprint
@@ -24,36 +25,38 @@ def describe(error: BaseException, *, traceback_limit: int = TRACEBACK_LIMIT) ->
 
     An exception that knows better says so itself, with a `Failure` as its attribute `redrive_failure`.
     """
-    if isinstance(told := getattr(error, "redrive_failure", None), Failure):
+    if isinstance(told := _peek(error, "redrive_failure"), Failure):
         return told
     chain = list(_chain(error))
     message = message_of(error)
     type_names = [qualified(base) for base in type(error).__mro__]
-    own_frames = [frame for frame in _frames(error.__traceback__) if frame.is_ours]
+    # Each place once: a recursion is the same failure however deep it went.
+    places = dict.fromkeys(frame.place for frame in _frames(error.__traceback__) if frame.is_ours)
     return Failure(
         type=type_names[0],
         message=message,
         category=classify(type_names, message),
         traceback=shortened(_traceback(chain), traceback_limit),
         causes=tuple(Cause(type=qualified(type(cause)), message=message_of(cause)) for cause in chain[1:]),
-        fingerprint=fingerprint(type_names[0], message, [frame.place for frame in own_frames]),
+        fingerprint=fingerprint(type_names[0], message, list(places)),
         fingerprint_version=VERSION,
     )
 
 
 def qualified(kind: type) -> str:
     """`builtins.ValueError`, `httpx.ConnectTimeout`."""
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return clean(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def message_of(error: BaseException) -> str:
     """The error's text, notes included, as valid Unicode of a bounded length."""
     try:
         text = str(error)
-        notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
     except Exception as broken:
-        return f"<no message: str() raised {type(broken).__name__}>"
-    return shortened(clean("\n".join([text, *notes])), _MESSAGE_LIMIT)
+        text = f"<no message: str() raised {type(broken).__name__}>"
+    notes = _peek(error, "__notes__")
+    told = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    return shortened(clean("\n".join([text, *told])), _MESSAGE_LIMIT)
 
 
 def clean(text: str) -> str:
@@ -69,9 +72,23 @@ def shortened(text: str, limit: int) -> str:
     """The text within the limit, its middle cut out and the cut marked: both ends tell the most."""
     if len(text) <= limit:
         return text
-    mark = f"\n… {len(text) - limit} characters cut …\n"
-    half = max(limit - len(mark), 0) // 2
-    return f"{text[:half]}{mark}{text[len(text) - half :]}"
+    room = limit - len(_cut(len(text)))
+    if room <= 0:
+        return text[:limit]
+    kept = room // 2
+    return f"{text[:kept]}{_cut(len(text) - 2 * kept)}{text[len(text) - kept :]}"
+
+
+def _cut(characters: int) -> str:
+    return f"\n… {characters} characters cut …\n"
+
+
+def _peek(error: BaseException, name: str) -> Any:
+    """An attribute of the error; None when it is not there or does not let itself be read."""
+    try:
+        return getattr(error, name, None)
+    except Exception:
+        return None
 
 
 class _Frame:
@@ -82,7 +99,7 @@ class _Frame:
         self.file = code.co_filename
         self.function = code.co_qualname if hasattr(code, "co_qualname") else code.co_name
         self.line = step.tb_lineno
-        self.module = step.tb_frame.f_globals.get("__name__", "")
+        self.module = str(step.tb_frame.f_globals.get("__name__") or "")
 
     @property
     def is_ours(self) -> bool:
@@ -123,12 +140,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(current))
         yield current
-        if isinstance(current, BaseExceptionGroup):
-            waiting.extend(current.exceptions)
-        if current.__cause__ is not None:
-            waiting.append(current.__cause__)
-        elif current.__context__ is not None and not current.__suppress_context__:
-            waiting.append(current.__context__)
+        members = _peek(current, "exceptions") if isinstance(current, BaseExceptionGroup) else ()
+        behind = _peek(current, "__cause__") or (
+            None if _peek(current, "__suppress_context__") else _peek(current, "__context__")
+        )
+        waiting += [one for one in (*(members or ()), behind) if isinstance(one, BaseException)]
 
 
 def _traceback(chain: list[BaseException]) -> str:

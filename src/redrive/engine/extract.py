@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -14,8 +15,11 @@ from redrive.model.message import REDRIVE_GENERATION, REDRIVE_ID, Message
 BYTES = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+MSGPACK = "application/msgpack"
+"""For what JSON would change in silence: bytes, infinities, keys that are not text."""
 CALL = "application/vnd.redrive.call+json"
 """Several arguments: {"args": […], "kwargs": {…}}."""
+CALL_MSGPACK = "application/vnd.redrive.call+msgpack"
 REPR = "text/x-python-repr"
 """Evidence only: the value could not be encoded, so it cannot be driven back as it was. Pass an extractor."""
 
@@ -34,7 +38,7 @@ def arguments(*args: Any, **kwargs: Any) -> Message:
         body, content_type = encoded(args[0])
         return Message(body=body, content_type=content_type)
     body, content_type = encoded({"args": args, "kwargs": kwargs})
-    return Message(body=body, content_type=CALL if content_type == JSON else content_type)
+    return Message(body=body, content_type={JSON: CALL, MSGPACK: CALL_MSGPACK}.get(content_type, content_type))
 
 
 def where(
@@ -62,14 +66,14 @@ def where(
             id=_text(look(first, id)) if id else None,
             headers=as_headers(look(first, headers) or ()) if headers else (),
             key=_raw(look(first, key)) if key else None,
-            delivery_count=look(first, delivery_count) if delivery_count else None,
+            delivery_count=_number(look(first, delivery_count)) if delivery_count else None,
         )
         marks = {
-            name: str(value)
+            name: _text(value)
             for name, path in ((REDRIVE_ID, redrive_id), (REDRIVE_GENERATION, generation))
             if path and (value := look(first, path)) is not None
         }
-        return replace(message, headers=message.headers + as_headers(marks)) if marks else message
+        return replace(message, headers=as_headers(marks) + message.headers) if marks else message
 
     return extract
 
@@ -92,22 +96,36 @@ def encoded(value: Any) -> tuple[bytes, str]:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass"), TEXT
     try:
-        return msgspec.json.encode(value, enc_hook=_hook), JSON
-    except (TypeError, ValueError, OverflowError, RecursionError):
+        plain = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_hook)
+        return (msgspec.json.encode(plain), JSON) if _is_json(plain) else (msgspec.msgpack.encode(plain), MSGPACK)
+    except Exception:
         return _repr(value).encode("utf-8", "backslashreplace"), REPR
 
 
 def decoded(message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments to call a handler with, as `arguments` read them."""
     kind = message.content_type.partition(";")[0].strip().lower()
-    if kind == CALL:
-        call = msgspec.json.decode(message.body)
+    if kind in (CALL, CALL_MSGPACK):
+        call = (msgspec.json if kind == CALL else msgspec.msgpack).decode(message.body)
         return tuple(call["args"]), dict(call["kwargs"])
-    if kind == JSON:
-        return (msgspec.json.decode(message.body),), {}
+    if kind in (JSON, MSGPACK):
+        return ((msgspec.json if kind == JSON else msgspec.msgpack).decode(message.body),), {}
     if kind.startswith("text/") and kind != REPR:
         return (message.body.decode("utf-8", "surrogatepass"),), {}
     return (message.body,), {}
+
+
+def _is_json(plain: Any) -> bool:
+    """Would JSON give this back as it is?"""
+    match plain:
+        case dict():
+            return all(isinstance(key, str) and _is_json(item) for key, item in plain.items())
+        case list() | tuple():
+            return all(map(_is_json, plain))
+        case float():
+            return isfinite(plain)
+        case _:
+            return not isinstance(plain, bytes)
 
 
 def _hook(value: Any) -> Any:
@@ -127,6 +145,13 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return None if value is None else str(value)
+
+
+def _number(value: Any) -> int | None:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _raw(value: Any) -> bytes | None:

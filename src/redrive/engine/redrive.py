@@ -22,7 +22,7 @@ from redrive.engine.describe import describe
 from redrive.engine.hold import Holder
 from redrive.engine.telemetry import Telemetry
 from redrive.model.backoff import named
-from redrive.model.errors import RedriveError, StoreError
+from redrive.model.errors import BadSettings, RedriveError, StoreError
 from redrive.model.lease import Claim, Claimed
 from redrive.model.letter import Attempt, Letter
 from redrive.model.message import Message, outgoing
@@ -70,6 +70,8 @@ class Redriver:
 
     async def run(self, ids: Sequence[UUID], *, batch: int = 100) -> Report:
         """Send these letters, each at least once, and say what became of them."""
+        if batch < 1:
+            raise BadSettings(f"a batch must have at least 1 letter, got {batch}")
         operation = Operation(
             id=uuid4(), target=self._transport.name, started_at=datetime.now(UTC), total=len(ids), by=self._owner
         )
@@ -100,8 +102,7 @@ class Redriver:
                 prepared = [await self._prepared(one.letter) for one in claimed]
                 await self._record(operation, claimed, [(Entry.INTENDED, "")] * len(claimed))
                 started = datetime.now(UTC)
-                sent = iter(await self._transport.send([one for one in prepared if isinstance(one, Message)]))
-                deliveries = [next(sent) if isinstance(one, Message) else one for one in prepared]
+                deliveries = await self._sent(prepared)
         except BaseException:
             # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
             await asyncio.shield(self._let_go(claimed))
@@ -119,6 +120,16 @@ class Redriver:
         for entry in entries:
             self._telemetry.add(metrics.MESSAGES_REDRIVEN, 1, outcome=entry.value)
         return entries, sum(answer is not Settled.DONE for answer in settled)
+
+    async def _sent(self, prepared: list[Message | Refused]) -> list[Delivery]:
+        messages = [one for one in prepared if isinstance(one, Message)]
+        answers = await self._transport.send(messages)
+        if len(answers) != len(messages):
+            raise TypeError(
+                f"{self._transport.name} answered for {len(answers)} of {len(messages)} messages; none can be believed"
+            )
+        remaining = iter(answers)
+        return [next(remaining) if isinstance(one, Message) else one for one in prepared]
 
     async def _prepared(self, letter: Letter) -> Message | Refused:
         """The message to send, or why this letter cannot be sent; the others of its batch go all the same."""

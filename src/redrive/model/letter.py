@@ -173,10 +173,12 @@ def letter_id(namespace: str, source: str, source_id: str) -> UUID:
     return UUID(int=number)
 
 
-def headers(given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]) -> Headers:
-    """Headers from a mapping or pairs; text becomes UTF-8."""
+def headers(given: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Headers:
+    """Headers from a mapping or pairs; bytes stay as they are, all else becomes text in UTF-8."""
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple((str(name), value.encode() if isinstance(value, str) else bytes(value)) for name, value in pairs)
+    return tuple(
+        (str(name), value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")) for name, value in pairs
+    )
 
 
 def with_attempts(letter: Letter, attempts: Iterable[Attempt]) -> Letter:

@@ -12,6 +12,9 @@ from redrive.model.letter import Headers, Letter, Origin
 REDRIVE_ID = "redrive-id"
 REDRIVE_GENERATION = "redrive-generation"
 
+_DIGITS = 9
+"""A longer generation is no number of ours, and would not fit everywhere."""
+
 
 class Message(Struct, frozen=True, kw_only=True):
     """Content and where it came from. `id` is the source's own; without one, each failure is a letter of its own."""
@@ -42,7 +45,8 @@ class Message(Struct, frozen=True, kw_only=True):
     def generation(self) -> int:
         """The letter's generation when it was sent; 0: redrive did not send this message."""
         raw = self._header(REDRIVE_GENERATION)
-        return int(raw) if self.redrive_id and raw and raw.isdecimal() else 0
+        is_number = raw is not None and len(raw) <= _DIGITS and raw.isascii() and raw.isdecimal()
+        return int(raw) if raw and is_number and self.redrive_id else 0
 
     def _header(self, name: str) -> str | None:
         for known, value in self.headers:
