@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format chaos bench clean wheel
+.PHONY: help run test test-fast check format chaos bench clean wheel check-extras
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ chaos: $(READY) ## Thousands of kills and generated command sequences
 
 bench: $(READY) ## The table of ratios, also as JSON and SVG
 	@$(BIN)/python -m bench
+
+check-extras: $(READY) ## Each extra by itself, from the wheel, in an empty environment
+	@$(BIN)/python -m dev.extras
 
 wheel: $(READY) ## Build the wheel
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -30,7 +30,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             return watch.rate(messages)
 
         yield compared(
-            "guard, failure path, 100 async callers",
+            "guard, three tries, then held; 100 async callers",
             lambda: asyncio.run(_fail(next(paths), messages)),
             raw_rate,
             effort,

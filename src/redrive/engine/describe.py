@@ -141,9 +141,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(current))
         yield current
         members = _peek(current, "exceptions") if isinstance(current, BaseExceptionGroup) else ()
-        behind = _peek(current, "__cause__") or (
-            None if _peek(current, "__suppress_context__") else _peek(current, "__context__")
-        )
+        behind = _peek(current, "__cause__")
+        if behind is None and _peek(current, "__suppress_context__") is not True:
+            behind = _peek(current, "__context__")
         waiting += [one for one in (*(members or ()), behind) if isinstance(one, BaseException)]
 
 
