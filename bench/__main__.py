@@ -46,7 +46,7 @@ def main() -> None:
     for row in rows:
         if row.is_met is not None:
             sign = "[green]✓[/]" if row.is_met else "[red]✗[/]"
-            console.print(f"{sign} {row.name}: {row.figure:.0f} {row.figure_unit}, goal {row.goal_text}")
+            console.print(f"{sign} {row.name}: {row.figure_text}, goal {row.goal_text}")
     OUT.mkdir(exist_ok=True)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     report = {"at": when, "setting": setting, "rows": [row.report() for row in rows]}

@@ -41,7 +41,7 @@ def _bar(row: Row, y: float) -> list[str]:
     assert row.goal is not None
     reach = min(row.goal.reach(row.figure), _MOST)
     kind = "met" if row.is_met else "missed"
-    figure = f"{row.figure:.0f} {row.figure_unit} (goal {row.goal_text})"
+    figure = f"{row.figure_text} (goal {row.goal_text})"
     return [
         f'<text x="{_LABELS - 10}" y="{y + 15}" text-anchor="end">{escape(row.name)}</text>',
         f'<rect class="{kind}" x="{_LABELS}" y="{y + 3}" width="{_BARS * reach / _MOST:.0f}" height="{_STEP - 12}" rx="3"/>',

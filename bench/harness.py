@@ -57,6 +57,10 @@ class Row(Struct, frozen=True, kw_only=True):
         return statistics.median(self.figures)
 
     @property
+    def figure_text(self) -> str:
+        return f"{self.figure:.1f} {self.figure_unit}"
+
+    @property
     def spread(self) -> tuple[float, float]:
         """The lowest and the highest round."""
         return min(self.figures), max(self.figures)

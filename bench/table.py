@@ -24,7 +24,7 @@ def table(rows: Sequence[Row], setting: str) -> Table:
             f"{row.ours:,.0f} {row.unit}",
             f"{row.limit:,.0f} {row.unit}",
             row.against,
-            f"{row.figure:.0f} {row.figure_unit}",
+            row.figure_text,
             f"{low:.0f}–{high:.0f}",
             row.goal_text,
             {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}[row.is_met],

@@ -15,6 +15,7 @@ from redrive.model.arrival import Held
 from redrive.model.backoff import custom, exponential, immediate, linear, never
 from redrive.model.category import Category
 from redrive.model.errors import (
+    BadCursor,
     BadSettings,
     BodyTooLarge,
     IllegalTransition,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attempt",
+    "BadCursor",
     "BadSettings",
     "BodyTooLarge",
     "Bury",

@@ -165,6 +165,8 @@ class DeadLetters:
     def __init__(self, dlq: AsyncDeadLetters) -> None:
         self._dlq = dlq
         self._run = dlq.bridge.run
+        self.namespace = dlq.namespace
+        self.limits = dlq.limits
         self.letters = Letters(dlq.letters, dlq.bridge)
         self.desk = Desk(dlq.desk, dlq.bridge)
 

@@ -34,7 +34,7 @@ TRANSPORTS: dict[str, Callable[[str], Transport]] = {
 
 def open(url: str | None = None, *, telemetry: Telemetry = SILENT) -> DeadLetters:
     """The whole for a store's URL; what the URL does not say comes from settings: environment, file, defaults."""
-    return connect(load({"store": url} if url else {}).settings, telemetry=telemetry)
+    return connect(load({"store": url}).settings, telemetry=telemetry)
 
 
 def connect(settings: Settings, *, telemetry: Telemetry = SILENT) -> DeadLetters:

@@ -9,28 +9,26 @@ from msgspec.structs import replace
 
 from redrive import Attempt, Failure, Held, Letter, Status
 from redrive.model.arrival import arrive
-from redrive.model.letter import HISTORY_LIMIT, letter_id, trimmed
+from redrive.model.letter import HISTORY_LIMIT, letter_id, with_attempts
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def letter(*, generation: int = 1, tries: int = 1, status: Status = Status.PENDING, occurrence: UUID | None = None) -> Letter:
     one = occurrence or uuid4()
-    history, dropped = trimmed(
-        tuple(Attempt(at=NOW, occurrence=one, message=str(number), generation=generation) for number in range(tries)), 0
-    )
-    return Letter(
+    empty = Letter(
         id=letter_id("default", "orders", "1"),
         source="orders",
         source_id="1",
         generation=generation,
         failure=Failure(type="builtins.ValueError", message="latest"),
-        history=history,
-        history_dropped=dropped,
         first_received_at=NOW,
         dead_lettered_at=NOW,
         updated_at=NOW,
         status=status,
+    )
+    return with_attempts(
+        empty, [Attempt(at=NOW, occurrence=one, message=str(number), generation=generation) for number in range(tries)]
     )
 
 
@@ -44,6 +42,16 @@ def test_the_same_occurrence_twice_is_there_once() -> None:
     for status in (Status.PENDING, Status.REDRIVEN, Status.COMPLETED, Status.DISCARDED):
         known = replace(first, status=status)
         assert arrive(known, first, NOW + timedelta(hours=1)) == (known, Held.DUPLICATE)
+
+
+def test_an_occurrence_is_known_even_after_its_attempts_were_let_go() -> None:
+    second = letter()
+    known, _ = arrive(letter(), second, NOW)
+    for _ in range(HISTORY_LIMIT + 10):
+        known, held = arrive(known, letter(), NOW)
+        assert held is Held.ATTEMPT
+    assert second.history[0] not in known.history
+    assert arrive(known, second, NOW) == (known, Held.DUPLICATE)
 
 
 def test_another_failure_of_an_open_letter_joins_its_history() -> None:

@@ -153,9 +153,6 @@ def eventually(claim: Callable[[], Any]) -> Any:
     return answer
 
 
-# Who asks for what there is
-
-
 def test_the_program_says_what_it_can_do(shell: Shell) -> None:
     out = shell("--help").out
     for name in ("up", "demo", "ls", "show", "retry", "capture", "run", "config", "doctor", "completion"):
@@ -266,9 +263,6 @@ def test_a_folder_that_was_removed_gets_one_clear_sentence(shell: Shell) -> None
     done = subprocess.run(["sh", "-c", command], cwd=gone, env=shell.environment, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert done.returncode in (1, 2)
-
-
-# capture
 
 
 def test_capture_makes_a_letter_from_standard_input(shell: Shell) -> None:
@@ -406,9 +400,6 @@ def test_a_closed_standard_input_is_an_empty_one(command: str, shell: Shell) -> 
         check=False,
     )
     assert (done.stderr, done.returncode) == ("", 0)
-
-
-# ls and show
 
 
 def test_ls_says_when_there_is_nothing(shell: Shell) -> None:
@@ -622,8 +613,6 @@ def test_colours_appear_on_a_terminal_and_nowhere_else(shell: Shell) -> None:
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", colourless)
 
 
-# retry
-
 HANDLER = """
 seen = []
 def work(order):
@@ -746,9 +735,6 @@ def test_ctrl_c_stops_a_retry_and_gives_the_letters_back(shell: Shell) -> None:
     assert (out, err.strip(), running.returncode) == ("", "Stopped.", 130)
     with shell.store() as dlq:
         assert {letter.status for letter in dlq.find()} == {Status.PENDING, Status.COMPLETED}
-
-
-# run
 
 
 def test_run_passes_output_and_leaves_no_letter_when_all_goes_well(shell: Shell) -> None:
@@ -903,9 +889,6 @@ def test_a_batch_of_programs_is_settled_one_by_one_even_if_one_is_no_program(she
     )
     assert [(letter["kind"], letter["status"]) for letter in shell.letters()] == [("command", "completed"), (None, "pending")]
     assert (shell.folder / "ran").read_text() == "x\nx\n"
-
-
-# demo, config, doctor, completion
 
 
 def test_the_demo_shows_five_failures_and_what_goes_back(shell: Shell) -> None:

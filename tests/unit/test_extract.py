@@ -55,7 +55,7 @@ def test_a_message_is_taken_as_it_is() -> None:
     assert arguments(message) is message
 
 
-@pytest.mark.parametrize("value", [float("nan"), {"price": float("-inf")}, {"raw": b"\xff\0"}])
+@pytest.mark.parametrize("value", [float("nan"), {"price": float("-inf")}, {"raw": b"\xff\0"}, {1: "a"}])
 def test_what_json_cannot_carry_is_never_changed_in_silence(value: Any) -> None:
     """Either it comes back as it was, or it is kept as evidence only, which redrive refuses to send."""
     message = arguments(value)

@@ -55,7 +55,6 @@ def test_mypy_agrees_that_every_backend_fits_its_port(tmp_path: Path) -> None:
             "--config-file",
             "",
             "--follow-imports=silent",
-            "--ignore-missing-imports",
             "--cache-dir",
             str(tmp_path),
             "--python-executable",

@@ -55,6 +55,7 @@ FULL = Letter(
         ),
     ),
     history_dropped=4,
+    forgotten=uuid4().bytes,
     first_received_at=NOW - timedelta(days=1),
     dead_lettered_at=NOW,
     updated_at=NOW + timedelta(microseconds=1),

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import wait
 from typing import Any, TypeVar, cast
 
 from redrive.ports.inline import drive
@@ -29,7 +30,14 @@ class Bridge:
 
     def run_on_loop(self, verb: Coroutine[Any, Any, T]) -> T:
         """Run a verb that waits for other things too: time, transports, heartbeats."""
-        result, error = asyncio.run_coroutine_threadsafe(_outcome(verb), self._running_loop()).result()
+        running = asyncio.run_coroutine_threadsafe(_outcome(verb), self._running_loop())
+        try:
+            result, error = running.result()
+        except KeyboardInterrupt:
+            # Let it give back what it holds, then go.
+            running.cancel()
+            wait([running])
+            raise
         if error is not None:
             raise error
         return cast("T", result)

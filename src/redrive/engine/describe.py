@@ -14,7 +14,7 @@ from redrive.model.fingerprint import VERSION, fingerprint
 from redrive.model.letter import Cause, Failure
 
 TRACEBACK_LIMIT = 65_536
-_MESSAGE_LIMIT = 8_192
+MESSAGE_LIMIT = 8_192
 _FRAMES_LIMIT = 100
 _CAUSES_LIMIT = 20
 _OWN_PACKAGE = __name__.rpartition(".")[0]
@@ -56,7 +56,7 @@ def message_of(error: BaseException) -> str:
         text = f"<no message: str() raised {type(broken).__name__}>"
     notes = _peek(error, "__notes__")
     told = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-    return shortened(clean("\n".join([text, *told])), _MESSAGE_LIMIT)
+    return shortened(clean("\n".join([text, *told])), MESSAGE_LIMIT)
 
 
 def clean(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections import deque
@@ -11,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from msgspec import DecodeError, Struct, ValidationError, json
+from msgspec import Struct, ValidationError, convert
 
-from redrive.engine.describe import clean
+from redrive.engine.describe import MESSAGE_LIMIT, clean, describe, shortened
 from redrive.model.category import classify
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.fingerprint import VERSION, fingerprint
@@ -62,8 +63,8 @@ class Exit(Struct, frozen=True, kw_only=True):
         """What went wrong, in the words of its stderr."""
         text = clean(self.stderr.decode("utf-8", "replace"))
         lines = [line for line in text.splitlines() if line.strip()]
-        how = f"ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"exit status {self.status}"
-        message = f"{command.argv[0]}: {how}" + (f": {lines[-1].strip()}" if lines else "")
+        how = f"ended by {_signal_name(-self.status)}" if self.status < 0 else f"exit status {self.status}"
+        message = shortened(f"{clean(command.argv[0])}: {how}" + (f": {lines[-1].strip()}" if lines else ""), MESSAGE_LIMIT)
         return Failure(
             type=ERROR,
             message=message,
@@ -88,9 +89,11 @@ async def run_command(command: Command, stdin: bytes | None) -> Exit:
         )
     except FileNotFoundError:
         missing = command.cwd if not Path(command.cwd).is_dir() else command.argv[0]
-        return Exit(status=127, stderr=f"{missing}: not found".encode())
+        return Exit(status=127, stderr=clean(f"{missing}: not found").encode())
     except PermissionError:
-        return Exit(status=126, stderr=f"{command.argv[0]}: may not be run".encode())
+        return Exit(status=126, stderr=clean(f"{command.argv[0]}: may not be run").encode())
+    except OSError as error:
+        return Exit(status=126, stderr=clean(f"{command.argv[0]}: cannot be run: {error.strerror}").encode())
     try:
         _, tail, status = await asyncio.gather(_feed(process, stdin), _tail(process), process.wait())
     except BaseException:
@@ -119,9 +122,17 @@ class CommandTransport:
         _cannot("peek")
 
     async def _run(self, message: Message) -> Delivery:
-        command = command_of(message)
+        try:
+            command = command_of(message)
+        except BadSettings as error:
+            return Refused(failure=describe(error))
         exit = await run_command(command, message.body)
         return Delivered(confirmed=True) if exit.status == 0 else Refused(failure=exit.failure(command))
+
+
+def as_header(command: Command) -> bytes:
+    """The command as its message carries it. Arguments need not be UTF-8: such bytes are escaped, as Python has them."""
+    return json.dumps({"argv": command.argv, "cwd": command.cwd}).encode()
 
 
 def command_of(carrier: Message | Letter) -> Command:
@@ -130,8 +141,8 @@ def command_of(carrier: Message | Letter) -> Command:
     if raw is None:
         raise BadSettings("this letter does not come from `redrive run`; say where to send it with --to py:module:function")
     try:
-        return json.decode(raw, type=Command)
-    except (DecodeError, ValidationError) as error:
+        return convert(json.loads(raw), Command)
+    except (ValueError, ValidationError) as error:
         raise BadSettings(f"the command of this letter cannot be read: {error}") from error
 
 
@@ -160,6 +171,13 @@ async def _tail(process: asyncio.subprocess.Process) -> bytes:
         while size - len(kept[0]) >= TAIL_BYTES:
             size -= len(kept.popleft())
     return b"".join(kept)[-TAIL_BYTES:]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _cannot(verb: str) -> NoReturn:

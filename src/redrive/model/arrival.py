@@ -46,7 +46,9 @@ def arrive(known: Letter | None, arriving: Letter, now: datetime) -> tuple[Lette
     if arriving.generation > known.generation:
         return _reopened(known, arriving, fresh, arriving.generation, now), Held.REOPENED
     if known.status in OPEN:
-        return with_attempts(replace(known, failure=arriving.failure, updated_at=now), fresh), Held.ATTEMPT
+        dropped = known.history_dropped + arriving.history_dropped
+        latest = replace(known, failure=arriving.failure, updated_at=now, history_dropped=dropped)
+        return with_attempts(latest, fresh), Held.ATTEMPT
     if was_redriven:
         return known, Held.DUPLICATE
     return _reopened(known, arriving, fresh, known.generation + 1, now), Held.REOPENED
@@ -66,6 +68,8 @@ def _reopened(known: Letter, arriving: Letter, fresh: list[Attempt], generation:
         history=known.history,
         history_dropped=known.history_dropped + arriving.history_dropped,
         forgotten=known.forgotten,
+        priority=arriving.priority or known.priority,
+        expires_at=arriving.expires_at or known.expires_at,
         tags=tuple(dict.fromkeys((*known.tags, *arriving.tags))),
         metadata={**known.metadata, **arriving.metadata},
         redrive=known.redrive,

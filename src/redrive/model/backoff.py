@@ -29,7 +29,12 @@ class Backoff(Struct, frozen=True, kw_only=True, tag=True):
             return None
         if not isinstance(base, timedelta):
             raise BadSettings(f"a backoff must answer with a timedelta or None, not {base!r}")
-        return max(_NOTHING, base * (1 + self.jitter * (2 * roll - 1)) if self.jitter else base)
+        if not self.jitter:
+            return max(_NOTHING, base)
+        try:
+            return max(_NOTHING, base * (1 + self.jitter * (2 * roll - 1)))
+        except OverflowError:
+            return timedelta.max
 
 
 class Never(Backoff, frozen=True, kw_only=True, tag="never"):
@@ -53,7 +58,10 @@ class Linear(Backoff, frozen=True, kw_only=True, tag="linear"):
     cap: timedelta | None = None
 
     def base(self, retry_count: int) -> timedelta:
-        wait = self.step * (retry_count + 1)
+        try:
+            wait = self.step * (retry_count + 1)
+        except OverflowError:
+            wait = timedelta.max
         return wait if self.cap is None else min(wait, self.cap)
 
 
@@ -108,5 +116,8 @@ _BY_NAME: dict[str, Backoff] = {"never": Never(), "immediate": Immediate(), "lin
 
 
 def named(policy: str) -> Backoff:
-    """The backoff that a letter's retry policy names, as the workflow DLQ has them; an unknown name never retries."""
-    return _BY_NAME.get(policy, _BY_NAME["never"])
+    """The backoff that a letter's retry policy names, as the workflow DLQ has them."""
+    try:
+        return _BY_NAME[policy]
+    except KeyError:
+        raise BadSettings(f"'{policy}' is no retry policy; there are {', '.join(_BY_NAME)}") from None

@@ -56,7 +56,7 @@ TRANSITIONS: dict[Act, tuple[frozenset[Status], frozenset[Status]]] = {
     Act.SEND: (_LEASED, frozenset({Status.REDRIVEN})),
     Act.FAIL: (_LEASED, OPEN),
     Act.CONFIRM: (frozenset({Status.REDRIVEN}), frozenset({Status.COMPLETED})),
-    Act.REOPEN: (_CLOSED | OPEN | _LEASED, frozenset({Status.PENDING})),
+    Act.REOPEN: (_CLOSED | OPEN | _LEASED, OPEN),
     Act.REQUEUE: (OPEN, frozenset({Status.PENDING})),
     Act.QUARANTINE: (OPEN | {Status.REDRIVEN}, frozenset({Status.QUARANTINED})),
     Act.ARCHIVE: (OPEN | {Status.REDRIVEN, Status.COMPLETED}, frozenset({Status.ARCHIVED})),

@@ -31,5 +31,5 @@ def restored(data: bytes) -> Letter:
         raise StoreCorrupt("a stored letter is empty or has no known form")
     try:
         return decode(memoryview(data)[1:])
-    except (DecodeError, ValidationError) as error:
+    except (DecodeError, ValidationError, ValueError) as error:
         raise StoreCorrupt(f"a stored letter cannot be read: {error}") from error

@@ -21,6 +21,7 @@ def letter_shape(letter: Letter) -> dict[str, Any]:
     shape |= _bytes("body", letter.body) | (_bytes("key", letter.key) if letter.key is not None else {"key": None})
     shape["headers"] = [{"name": name} | _bytes("value", value) for name, value in letter.headers]
     if letter.original is not None:
+        del shape["original"]["body"]
         shape["original"] |= _bytes("body", letter.original.body)
         shape["original"]["headers"] = [{"name": name} | _bytes("value", value) for name, value in letter.original.headers]
     shape["attempts"] = letter.attempts

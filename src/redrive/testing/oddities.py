@@ -20,7 +20,7 @@ from redrive.model.status import Status
 from redrive.ports.inline import drive
 from redrive.testing import samples
 from redrive.testing.kit import Clerk, Kit, Opener, Run, needs
-from redrive.testing.samples import START, attempt, effort, failure, letter
+from redrive.testing.samples import START, attempt, effort, failure, is_chaos, letter
 
 _HOUR = timedelta(hours=1)
 _EVERY_BYTE = bytes(range(256))
@@ -68,6 +68,16 @@ class Oddities(Kit):
         assert claimed.letter.body == body
         store.end(claimed.lease, Released())
         assert sorted(store.purge(), key=lambda each: each.source_id) == [one, letter("next")]
+
+    @pytest.mark.skipif(not is_chaos(), reason="writes a gigabyte; set REDRIVE_CHAOS")
+    def test_a_page_of_large_bodies_is_read_claimed_and_purged(self, store: Clerk) -> None:
+        large, count = bytes(16 << 20), 64
+        for number in range(count):
+            store.put(letter(str(number), body=large, due=START))
+        assert len(store.find().letters) == count
+        for claimed in store.claim():
+            store.end(claimed.lease, Released())
+        assert len(store.purge()) == count
 
     @pytest.mark.parametrize("text", _TEXTS, ids=range(len(_TEXTS)))
     def test_any_text_comes_back_as_it_was_and_is_found(self, store: Clerk, text: str) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Database", "SqliteDesk", "SqliteLetters", "opened"]
 def opened(location: str) -> Opened:
     """`sqlite:redrive.db`, `sqlite:/var/lib/redrive.db` or `sqlite:///var/lib/redrive.db`: a path."""
     path = location.removeprefix("//")
-    if not path:
+    if not path or path == ":memory:" or "\0" in path:
         raise BadSettings("sqlite: needs a path, e.g. sqlite:redrive.db or sqlite:/var/lib/redrive.db")
     database = Database(path)
     return Opened(

@@ -9,7 +9,6 @@ the GIL at each, and beside a busy thread every one of them may cost a whole swi
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import sqlite3
 import threading
@@ -20,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar
 
-from redrive.backends.sqlite import schema
+from redrive.backends.sqlite.connections import Connections
 from redrive.backends.sqlite.errors import translated, translating
 from redrive.model.errors import StoreError, StoreUnavailable
 from redrive.model.instant import instant
@@ -34,7 +33,6 @@ Verb = Callable[[sqlite3.Connection, list[Request]], list[Answer]]
 
 _GROUP_LIMIT = 1000
 _READERS = 4
-_STATEMENTS = 256
 
 
 class _Job:
@@ -53,31 +51,29 @@ class _Job:
 
 
 class Database:
-    """Opens on first use; a forked child opens its own connections."""
+    """Opens on first use, and anew on both sides of a fork, or when the file was removed or replaced."""
 
-    def __init__(self, path: str, *, busy_timeout_seconds: float = 10.0) -> None:
+    def __init__(self, path: str, *, patience_seconds: float = 10.0) -> None:
         self.path = path
-        self._busy_timeout = busy_timeout_seconds
-        self._opening = threading.Lock()
-        self._abandoned: list[Any] = []
-        self._reset()
+        self._patience = patience_seconds
+        """How long another process may write before we give up."""
+        self._connections = Connections(path, before_fork=self._before_fork, after_fork=self._after_fork)
+        self._floor = 0
+        self._is_closed = False
+        self._begin()
 
-    def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._writer: sqlite3.Connection | None = None
-        self._idle: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
-        self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[_Job] = deque()
+    def _begin(self) -> None:
+        """What does not survive a fork: locks that a thread of the parent may hold, and threads."""
+        self._starting = threading.Lock()
         self._leading = threading.Lock()
+        self._pending: deque[_Job] = deque()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._is_rung = False
         self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self._floor = 0
+        self._pool: ThreadPoolExecutor | None = None
 
     async def write(self, verb: Verb[Request, Answer], request: Request) -> Answer:
         """Run a verb for this request in a transaction that is durable when this returns."""
-        self._open()
         if is_inline():
             job = _Job(verb, request, None)
             self._pending.append(job)
@@ -87,10 +83,11 @@ class Database:
             if job.error is not None:
                 raise job.error
             return job.answer  # type: ignore[no-any-return]  # a job carries any verb's answer
+        self._start()
         job = _Job(verb, request, asyncio.get_running_loop())
         self._pending.append(job)
         if self._is_closed:
-            # Closed since it was found open: nobody may be listening for the bell any more.
+            # Closed meanwhile: nobody may be listening for the bell any more.
             with self._leading:
                 self._lead()
         elif not self._is_rung:
@@ -101,9 +98,9 @@ class Database:
 
     async def read(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
         """Run a query on a snapshot of what is committed."""
-        self._open()
         if is_inline():
             return self._read(query)
+        self._start()
         assert self._pool is not None
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, query)
 
@@ -119,79 +116,45 @@ class Database:
         self._floor = max(self._floor, moment)
 
     async def check(self) -> None:
-        """Raise unless the file can be written; changes nothing."""
+        """Raise unless the file is there and can be written; changes nothing."""
+        if self._connections.was_taken_away:
+            raise StoreUnavailable(f"{self.path} was removed or replaced while it was open; the next letter opens it anew")
         await self.write(_touch, None)
 
     def close(self) -> None:
         """Finish what waits, then let go of the file."""
-        if self._is_closed or self._pid != os.getpid():
+        if self._is_closed:
             return
         self._is_closed = True
-        if self._thread is not None:
+        with self._starting:
+            thread, pool = self._thread, self._pool
+        if thread is not None:
             self._bell.put(False)
-            self._thread.join()
-        if self._pool is not None:
-            self._pool.shutdown()
+            thread.join()
+        if pool is not None:
+            pool.shutdown()
         with self._leading:
             while self._pending:
                 self._lead()
-            while not self._idle.empty():
-                self._idle.get_nowait().close()
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+        self._connections.close()
 
-    def _open(self) -> None:
-        if self._writer is not None and self._pid == os.getpid():
-            return
-        with self._opening:
-            if self._pid != os.getpid():
-                # SQLite's locks do not survive a fork: closing the parent's connections here would drop them for the
-                # parent, so they are kept aside and never touched again.
-                self._abandoned.append((self._writer, self._idle))
-                self._reset()
-            if self._is_closed:
-                raise StoreUnavailable(f"{self.path} was closed; open it again")
-            if self._writer is not None:
-                return
-            with translating(self.path):
-                writer = self._connect()
-                try:
-                    writer.execute("PRAGMA journal_mode = WAL")
-                    schema.upgrade(writer, self.path)
-                    (self._floor,) = writer.execute("SELECT token FROM fence").fetchone()
-                except BaseException:
-                    writer.close()
-                    raise
-            self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="redrive-read")
-            self._thread = threading.Thread(target=self._lead_for_async, name="redrive-write", daemon=True)
-            self._thread.start()
-            self._writer = writer
+    def _start(self) -> None:
+        """Start the threads that serve async callers."""
+        with self._starting:
+            if self._thread is None and not self._is_closed:
+                self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="redrive-read")
+                self._thread = threading.Thread(target=self._lead_for_async, name="redrive-write", daemon=True)
+                self._thread.start()
+        self._ensure_open()
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path,
-            timeout=self._busy_timeout,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=_STATEMENTS,
-        )
-        connection.execute("PRAGMA synchronous = FULL")
-        return connection
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable(f"{self.path} was closed; open it again")
 
     def _read(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        with translating(self.path):
-            try:
-                connection = self._idle.get_nowait()
-            except queue.Empty:
-                connection = self._connect()
-            try:
-                return query(connection)
-            finally:
-                if self._is_closed:
-                    connection.close()
-                else:
-                    self._idle.put(connection)
+        self._ensure_open()
+        with translating(self.path), self._connections.reading() as connection:
+            return query(connection)
 
     def _lead_for_async(self) -> None:
         while self._bell.get():
@@ -205,10 +168,7 @@ class Database:
         jobs = [self._pending.popleft() for _ in range(min(len(self._pending), _GROUP_LIMIT))]
         if not jobs:
             return
-        if self._writer is None:
-            error: Exception | None = StoreUnavailable(f"{self.path} was closed; open it again")
-        else:
-            error = self._commit(jobs)
+        error = self._commit(jobs)
         if error is not None and len(jobs) > 1 and not isinstance(error, StoreError):
             # One request of the group is at fault: run each alone, so that only its own caller hears of it.
             for job in jobs:
@@ -219,20 +179,19 @@ class Database:
         self._answer(jobs)
 
     def _commit(self, jobs: list[_Job]) -> Exception | None:
-        writer = self._writer
-        assert writer is not None
         by_verb: dict[Verb[Any, Any], list[_Job]] = {}
         for job in jobs:
             by_verb.setdefault(job.verb, []).append(job)
+        writer: sqlite3.Connection | None = None
         try:
-            writer.execute("BEGIN IMMEDIATE")
+            writer = self._begun()
             for verb, alike in by_verb.items():
                 answers = verb(writer, [job.request for job in alike])
                 for job, answer in zip(alike, answers, strict=True):
                     job.answer = answer
             writer.execute("COMMIT")
         except BaseException as error:
-            if writer.in_transaction:
+            if writer is not None and writer.in_transaction:
                 writer.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 return translated(error, self.path)
@@ -244,6 +203,23 @@ class Database:
             self._answer(jobs)
             raise
         return None
+
+    def _begun(self) -> sqlite3.Connection:
+        """The writer in a transaction. Waits for other processes in short turns, to hear that this was closed."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            if self._is_closed and not self._connections.is_open:
+                raise StoreUnavailable(f"{self.path} was closed; open it again")
+            try:
+                writer = self._connections.writer()
+                self.passed(self._connections.floor)
+                writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                if not is_busy or self._is_closed or time.monotonic() > deadline:
+                    raise
+            else:
+                return writer
 
     def _answer(self, jobs: list[_Job]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
@@ -257,6 +233,16 @@ class Database:
             except RuntimeError:
                 # The loop was closed while its callers waited: nobody is left to hear the answer.
                 continue
+
+    def _before_fork(self) -> None:
+        """Nobody writes while the process forks."""
+        self._leading.acquire()
+
+    def _after_fork(self, *, is_child: bool) -> None:
+        if is_child:
+            self._begin()
+        else:
+            self._leading.release()
 
 
 def _resolve(jobs: list[_Job]) -> None:

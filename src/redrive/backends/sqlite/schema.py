@@ -18,28 +18,32 @@ def migrations() -> list[tuple[int, str]]:
     return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
 
 
-def upgrade(connection: sqlite3.Connection, path: str) -> None:
-    """Bring the database to this release's schema; refuse a newer one and another program's."""
-    found = _version(connection)
-    known = migrations()
-    newest = known[-1][0]
-    if found == newest:
-        return
+def ensure_ours(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse another program's database, and one that a newer redrive wrote. Only looks."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables or application or _version(connection):
+            raise StoreCorrupt(f"{path} is another program's database; choose another path")
+    found, newest = _version(connection), migrations()[-1][0]
     if found > newest:
         raise SchemaTooNew(f"{path} has schema {found}, this redrive knows {newest}; upgrade redrive to open it")
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring the database to this release's schema."""
+    known = migrations()
+    if _version(connection) == known[-1][0]:
+        return
     connection.execute("BEGIN EXCLUSIVE")
     try:
         found = _version(connection)
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables and application != APPLICATION_ID:
-            raise StoreCorrupt(f"{path} is another program's database; choose another path")
         for number, text in known:
             if number > found:
                 for statement in _statements(text):
                     connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {newest}")
+        connection.execute(f"PRAGMA user_version = {known[-1][0]}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

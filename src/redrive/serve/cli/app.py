@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from difflib import get_close_matches
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from redrive.model.errors import RedriveError
-from redrive.serve.errors import exit_status
+from redrive.serve.errors import FAILED, exit_status
 from redrive.version import __version__
 
 COMMANDS = {
@@ -64,6 +65,11 @@ def redrive() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run a command. A mistake gets one clear sentence and no traceback; 0 done, 1 failed, 2 usage."""
+    stdout = sys.stdout
+    for stream in (stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a sign shows a question mark; no command fails for that.
+            stream.reconfigure(errors="replace")
     try:
         status = redrive.main(args, prog_name="redrive", standalone_mode=False)
     except click.exceptions.Abort:
@@ -75,8 +81,11 @@ def main(args: list[str] | None = None) -> Any:
     except RedriveError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(exit_status(error))
-    except BrokenPipeError:
-        # The reader of our output went away (`redrive ls | head`): nothing is wrong.
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as ended:
+        # When the reader of our output goes away (`redrive ls | head`), click puts another stream in its place and ends
+        # with 1; but nothing is wrong then.
+        sys.exit(0 if sys.stdout is not stdout else ended.code)
+    except FileNotFoundError as error:
+        click.echo(f"Error: the folder you are in is gone: {error}; go to another one", err=True)
+        sys.exit(FAILED)
     sys.exit(status if isinstance(status, int) else 0)

@@ -13,13 +13,14 @@ import click
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, json
 
 from redrive.engine.capture import Labels, Try, captured
+from redrive.engine.describe import clean
 from redrive.engine.extract import BYTES, JSON, TEXT
 from redrive.model.category import classify
 from redrive.model.errors import BadSettings
 from redrive.model.fingerprint import VERSION, fingerprint
 from redrive.model.letter import Failure, Letter, headers
 from redrive.model.message import Message
-from redrive.serve.cli.options import config_option, json_option, loaded, store_option
+from redrive.serve.cli.options import config_option, given_input, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 
 _BATCH = 100
@@ -54,11 +55,16 @@ def command(lines: bool, as_json: bool, store: str | None, config: Path | None, 
 
     With --lines each line is a letter, all or none: nothing is held when one line is wrong.
     """
-    if sys.stdin.isatty():
+    if lines and given["source_id"] is not None:
+        raise click.UsageError("With --lines each line has its own source_id; leave --source-id out.")
+    for name in ("source", "error", "message"):
+        given[name] = clean(given[name])
+    raw = given_input()
+    if raw is None:
         click.echo("Reading the body from the terminal; end it with Ctrl-D.", err=True)
-    raw = sys.stdin.buffer.read()
+        raw = sys.stdin.buffer.read()
     settings = loaded(store, config).settings
-    labels = {"namespace": settings.namespace, "source": given["source"], "tags": tuple(given["tags"])}
+    labels = {"namespace": settings.namespace, "source": given["source"], "tags": tuple(map(clean, given["tags"]))}
     if lines:
         letters = [_from_line(text, number, given, labels) for number, text in enumerate(raw.splitlines(), 1) if text.strip()]
     else:
@@ -100,6 +106,8 @@ def _from_line(text: bytes, number: int, given: dict[str, Any], labels: dict[str
 
 
 def _body(line: Line) -> tuple[bytes, str]:
+    if line.body_base64 is not UNSET and line.body is not UNSET:
+        raise ValidationError("give body or body_base64, not both")
     if line.body_base64 is not UNSET:
         return base64.b64decode(line.body_base64, validate=True), BYTES
     if line.body is UNSET:

@@ -35,7 +35,11 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
         most = 50 if limit is None else limit or total
         paper = console()
         if not total:
-            paper.print("No letters match." if any(filters.values()) else "No letters: nothing has failed here.")
+            paper.print(
+                "No letters match."
+                if any(value is not None for value in filters.values())
+                else "No letters: nothing has failed here."
+            )
             return
         paper.print(letters_table(islice(found, most)))
         if total > most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -38,7 +39,10 @@ class Duration(click.ParamType[timedelta]):
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhdw])", value)
         if not parts or "".join(number + unit for number, unit in parts) != value:
             self.fail(f"'{value}' is not a duration; write 500ms, 90s, 15m, 1h30m or 7d", param, ctx)
-        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+        try:
+            return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+        except OverflowError:
+            self.fail(f"'{value}' is longer than time itself; write 90s, 15m or 7d", param, ctx)
 
 
 class Moment(click.ParamType[datetime]):
@@ -50,12 +54,15 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         if re.fullmatch(r"(\d+(\.\d+)?(ms|[smhdw]))+", value):
-            return datetime.now(UTC) - Duration().convert(value, param, ctx)
+            try:
+                return datetime.now(UTC) - Duration().convert(value, param, ctx)
+            except OverflowError:
+                return datetime.min.replace(tzinfo=UTC)
         try:
             moment = datetime.fromisoformat(value)
-        except ValueError:
+            return moment if moment.tzinfo else moment.astimezone()
+        except (ValueError, OverflowError):
             self.fail(f"'{value}' is not a time; write how long ago (2h, 7d) or an ISO time (2026-01-31T14:00)", param, ctx)
-        return moment if moment.tzinfo else moment.astimezone()
 
 
 _FILTERS = [
@@ -80,7 +87,7 @@ def chosen(filters: dict[str, Any]) -> Query:
     parts: list[Query] = [
         Is(Field(name), value)
         for name in ("source", "status", "error", "category", "group", "tag")
-        if (value := filters.get(name))
+        if (value := filters.get(name)) is not None
     ]
     if filters.get("since"):
         parts.append(Is(Field.DEAD_LETTERED_AT, filters["since"], Op.GE))
@@ -99,6 +106,13 @@ def opened(store: str | None, config: Path | None = None) -> Iterator[blocking.D
 def loaded(store: str | None, config: Path | None, **flags: object) -> settings.Loaded:
     given = {"store": store, **flags}
     return settings.load({name: value for name, value in given.items() if value is not None}, config=config)
+
+
+def given_input() -> bytes | None:
+    """What is on standard input; nothing when it is closed, None when a person sits at it."""
+    if sys.stdin is None:
+        return b""
+    return None if sys.stdin.isatty() else sys.stdin.buffer.read()
 
 
 def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -82,13 +82,13 @@ def letters_table(letters: Iterable[Letter]) -> Table:
     # The only column that may wrap, so it alone gives way on a narrow terminal; its texts themselves do not wrap.
     table.add_column("failed with")
     for letter in letters:
-        what = (last_name(letter.failure.type), "bold")
+        what = (_one_line(last_name(letter.failure.type)), "bold")
         error = Text.assemble(what, ": ", _one_line(letter.failure.message), no_wrap=True, overflow="ellipsis")
         table.add_row(
             short_id(letter),
             ago(letter.dead_lettered_at),
-            Text(letter.source),
-            Text(letter.source_id),
+            Text(_one_line(letter.source)),
+            Text(_one_line(letter.source_id)),
             status_text(letter.status),
             str(letter.attempts),
             error,
@@ -139,15 +139,15 @@ def letter_story(letter: Letter, body: bytes) -> RenderableType:
     ]
     for name, value in rows:
         if value is not None:
-            facts.add_row(name, Text(value))
+            facts.add_row(legible(name), Text(legible(value)))
     parts: list[RenderableType] = [title, Padding(facts, (0, 0, 0, 2))]
     parts += [_heading("history"), Padding(_history(letter), (0, 0, 0, 2))]
     if failure.traceback:
-        parts += [_heading("traceback"), Padding(Text(failure.traceback.rstrip()), (0, 0, 0, 2))]
+        parts += [_heading("traceback"), Padding(Text(legible(failure.traceback.rstrip())), (0, 0, 0, 2))]
     if letter.headers:
         headers = Table.grid(padding=(0, 2))
         for name, raw in letter.headers:
-            headers.add_row(Text(name, "bright_black"), Text(raw.decode("utf-8", "backslashreplace")))
+            headers.add_row(Text(legible(name), "bright_black"), Text(legible(raw.decode("utf-8", "backslashreplace"))))
         parts += [_heading("headers"), Padding(headers, (0, 0, 0, 2))]
     where = f" in {letter.body_ref.name}" if letter.body_ref else ""
     parts += [
@@ -170,7 +170,7 @@ def _history(letter: Letter) -> Table:
             Text(f"{number}.", "bright_black"),
             f"{attempt.at:%Y-%m-%d %H:%M:%S}",
             Text(took, "bright_black"),
-            Text(outcome, "bold"),
+            Text(_one_line(outcome), "bold"),
             Text(_one_line(attempt.message), overflow="ellipsis", no_wrap=True),
         )
     if letter.history_dropped:
@@ -187,10 +187,15 @@ def _body(letter: Letter, body: bytes) -> RenderableType:
         except DecodeError:
             return Text(repr(body))
     try:
-        return Text(body.decode())
+        return Text(legible(body.decode()))
     except UnicodeDecodeError:
         return Text(repr(body[:2000]) + (" …" if len(body) > 2000 else ""))
 
 
+def legible(text: str) -> str:
+    """The text with control characters shown, not sent: a message must not steer the terminal of who reads it."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
+
+
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return legible(" ".join(text.split()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,7 @@ from redrive import blocking, wiring
 from redrive.engine.redrive import Report
 from redrive.engine.run import KIND
 from redrive.model.letter import Letter
-from redrive.model.operation import Entry
+from redrive.model.operation import Entry, LedgerRow
 from redrive.model.query import And, Field, Is, Or, Order
 from redrive.model.status import OPEN
 from redrive.ports.transport import Transport
@@ -62,7 +63,7 @@ def command(
 
     Letters of `redrive run` are run again; for others say --to py:module:function.
     """
-    given = any(filters.values())
+    given = any(value is not None for value in filters.values())
     if not ids and not given and not everything:
         raise click.UsageError("Say which letters: ids, filters such as --source orders, or --all.")
     if ids and (given or everything):
@@ -108,6 +109,14 @@ def _nothing(as_json: bool) -> int:
     return 0
 
 
+def _rows(dlq: blocking.DeadLetters, operation: UUID) -> Iterator[LedgerRow]:
+    """The whole ledger of an operation, a page at a time."""
+    last: LedgerRow | None = None
+    while rows := dlq.desk.ledger(operation, after=last):
+        yield from rows
+        last = rows[-1]
+
+
 def _told(reports: list[Report], dlq: blocking.DeadLetters, as_json: bool) -> int:
     has_failed = any(report.stopped or report.entries.get(Entry.FAILED) for report in reports)
     if as_json:
@@ -120,14 +129,14 @@ def _told(reports: list[Report], dlq: blocking.DeadLetters, as_json: bool) -> in
                 "stopped": report.stopped or None,
                 "letters": [
                     {"id": str(row.letter), "outcome": row.entry.value, "detail": row.detail}
-                    for row in dlq.desk.ledger(report.operation)
+                    for row in _rows(dlq, report.operation)
                 ],
             }
             for report in reports
         ]
         click.echo(to_json({"operations": operations}))
         return int(has_failed)
-    from redrive.serve.cli.paper import console
+    from redrive.serve.cli.paper import console, legible
 
     paper = console()
     for report in reports:
@@ -140,7 +149,7 @@ def _told(reports: list[Report], dlq: blocking.DeadLetters, as_json: bool) -> in
             paper.print(f"{report.overtaken} overtaken: reopened or taken over while they were sent")
         for row in dlq.desk.ledger(report.operation, limit=20):
             if row.detail:
-                paper.print(f"  {str(row.letter)[:8]}  {row.detail}", markup=False)
+                paper.print(f"  {str(row.letter)[:8]}  {legible(row.detail)}", markup=False)
         if report.stopped:
             paper.print(f"stopped: {report.stopped}", markup=False)
     return int(has_failed)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import click
-from msgspec import json
 
 from redrive import wiring
-from redrive.engine.run import HEADER, KIND, Command, CommandFailed, run_command
+from redrive.engine.run import HEADER, KIND, Command, CommandFailed, as_header, run_command
 from redrive.model.backoff import Backoff, exponential, immediate, linear
 from redrive.model.letter import headers, letter_id
 from redrive.model.message import Message
 from redrive.model.policy import Policy
-from redrive.serve.cli.options import Duration, config_option, loaded, store_option
+from redrive.serve.cli.options import Duration, config_option, given_input, loaded, store_option
 from redrive.settings import Settings
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--source", required=True, help="The name of this job, e.g. nightly.")
 @click.option("--source-id", help="An id for this run; a later failure under the same id joins the same letter.")
 @click.option("--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="Tries in all.")
@@ -59,8 +57,8 @@ def command(
     }
     settings = loaded(store, config).settings
     what = Command(argv=argv, cwd=str(Path.cwd()))
-    stdin = b"" if no_input else None if sys.stdin.isatty() else sys.stdin.buffer.read()
-    message = Message(body=stdin or b"", id=source_id or str(uuid4()), kind=KIND, headers=headers({HEADER: json.encode(what)}))
+    stdin = b"" if no_input else given_input()
+    message = Message(body=stdin or b"", id=source_id or str(uuid4()), kind=KIND, headers=headers({HEADER: as_header(what)}))
     try:
         asyncio.run(_guarded(settings, source, message, what, stdin, Policy(max_attempts=attempts, backoff=waits[backoff])))
     except CommandFailed as failed:

@@ -30,7 +30,9 @@ async def _answer(surface: Surface, scope: Scope, receive: Receive) -> Reply:
     path, method = scope["path"], scope["method"]
     allowed = surface.method_of(path)
     if allowed is not None and method != allowed and not (method == "HEAD" and allowed == "GET"):
-        return Reply.of({"code": "method_not_allowed", "message": f"{path} takes {allowed}, not {method}"}, status=405)
+        return Reply.of(
+            {"code": "method_not_allowed", "message": f"{path} takes {allowed}, not {method}"}, status=405, allow=allowed
+        )
     body = bytearray()
     while True:
         event = await receive()
@@ -47,6 +49,8 @@ async def _answer(surface: Surface, scope: Scope, receive: Receive) -> Reply:
 
 async def _reply(send: Send, reply: Reply, *, is_head: bool) -> None:
     headers = [(b"content-type", reply.content_type.encode()), (b"content-length", str(len(reply.body)).encode())]
+    if reply.allow is not None:
+        headers.append((b"allow", reply.allow.encode()))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if is_head else reply.body})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -49,6 +50,9 @@ async def serve(surface: Surface, listening: socket.socket, *, when_up: Callable
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
     )
+
+    # It reports the requests that a shutdown cuts off as errors of ours; what goes wrong here, the surface logs itself.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
     def stop() -> None:
         server.should_exit = True

@@ -21,10 +21,12 @@ class Reply(Struct, frozen=True, kw_only=True):
     status: int = 200
     content_type: str = JSON
     body: bytes = b""
+    allow: str | None = None
+    """The method that would have been right."""
 
     @classmethod
-    def of(cls, value: object, *, status: int = 200, content_type: str = JSON) -> Reply:
-        return cls(status=status, content_type=content_type, body=json.encode(value))
+    def of(cls, value: object, *, status: int = 200, content_type: str = JSON, allow: str | None = None) -> Reply:
+        return cls(status=status, content_type=content_type, body=json.encode(value), allow=allow)
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,194 @@
+"""The connections to one SQLite file: a writer and idle readers, opened when they are needed.
+
+SQLite's locks belong to a process and are known to it in memory, so no connection may live through a fork: the child would
+believe in locks it does not have, and the parent's last close would take the log from under it. All connections are closed
+before a fork, and both sides open their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from redrive.backends.sqlite import schema
+from redrive.backends.sqlite.errors import translating
+
+_STATEMENTS = 256
+_TURN_SECONDS = 0.25
+"""How long SQLite itself waits for another process; who needs more asks again."""
+
+
+class AfterFork(Protocol):
+    def __call__(self, *, is_child: bool) -> None: ...
+
+
+class Connections:
+    """Hands out the writer to whoever leads, and a reader to each who reads."""
+
+    def __init__(self, path: str, *, before_fork: Callable[[], None], after_fork: AfterFork) -> None:
+        self.path = path
+        self.floor = 0
+        """The last instant that the file is known to have passed."""
+        self._writer: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._before_fork = before_fork
+        self._after_fork = after_fork
+        self._begin()
+        _follow_forks(self)
+
+    def _begin(self) -> None:
+        self._opening = threading.RLock()
+        self._quiet = threading.Condition()
+        self._is_forking = False
+        self._reading = 0
+        self._idle: list[sqlite3.Connection] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def was_taken_away(self) -> bool:
+        """Was the file removed or replaced since it was opened?"""
+        return self._writer is not None and self._file != _identity(self.path)
+
+    def writer(self) -> sqlite3.Connection:
+        """The connection to write with. A file that was removed or replaced since it was opened is opened anew."""
+        if self._writer is not None and self._file == _identity(self.path):
+            return self._writer
+        with self._opening:
+            if self.was_taken_away:
+                self.close()
+            if self._writer is None:
+                self._writer = self._opened()
+                self._file = _identity(self.path)
+            return self._writer
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read with."""
+        self.writer_is_there()
+        with self._quiet:
+            while self._is_forking:
+                self._quiet.wait()
+            self._reading += 1
+            file, connection = self._file, self._idle.pop() if self._idle else None
+        try:
+            if connection is None:
+                connection = self._connect()
+            yield connection
+        finally:
+            with self._quiet:
+                self._reading -= 1
+                if connection is not None:
+                    if self._writer is not None and file == self._file:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
+                self._quiet.notify_all()
+
+    def writer_is_there(self) -> None:
+        """Make, check and upgrade the file, if nobody has yet."""
+        if self._writer is None or self._file != _identity(self.path):
+            with translating(self.path):
+                self.writer()
+
+    def close(self) -> None:
+        """Let go of the file; what is being read is let go of when it has been read."""
+        with self._opening, self._quiet:
+            for connection in (*self._idle, *([self._writer] if self._writer else ())):
+                connection.close()
+            self._idle.clear()
+            self._writer = None
+            self._file = None
+
+    def _opened(self) -> sqlite3.Connection:
+        writer = self._connect()
+        try:
+            # Whose file it is comes first: another program's is not to be touched, not even by the log's mode.
+            schema.ensure_ours(writer, self.path)
+            writer.execute("PRAGMA journal_mode = WAL")
+            schema.upgrade(writer)
+            (self.floor,) = writer.execute("SELECT token FROM fence").fetchone()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
+        )
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def before_fork(self) -> None:
+        """Called in the forking process: end what is under way, and close."""
+        self._before_fork()
+        self._opening.acquire()
+        with self._quiet:
+            self._is_forking = True
+            while self._reading:
+                self._quiet.wait()
+        self.close()
+
+    def after_fork(self, *, is_child: bool) -> None:
+        if is_child:
+            self._begin()
+        else:
+            with self._quiet:
+                self._is_forking = False
+                self._quiet.notify_all()
+            self._opening.release()
+        self._after_fork(is_child=is_child)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file lies at the path."""
+    with suppress(OSError):
+        found = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path would cost more than the answer
+        return found.st_dev, found.st_ino
+    return None
+
+
+class _Forks:
+    """Everything in this process that must be told of a fork."""
+
+    def __init__(self) -> None:
+        self.all: weakref.WeakSet[Connections] = weakref.WeakSet()
+        self.told: list[Connections] = []
+
+    def before(self) -> None:
+        self.told = list(self.all)
+        for connections in self.told:
+            connections.before_fork()
+
+    def after(self, *, is_child: bool) -> None:
+        for connections in reversed(self.told):
+            connections.after_fork(is_child=is_child)
+        self.told = []
+
+
+_forks = _Forks()
+_hooked: list[bool] = []
+
+
+def _follow_forks(connections: Connections) -> None:
+    # Python has no way to take a hook back, so there is one for all, and it holds on to none of them.
+    if not _hooked and hasattr(os, "register_at_fork"):
+        _hooked.append(True)
+        os.register_at_fork(
+            before=_forks.before,
+            after_in_parent=lambda: _forks.after(is_child=False),
+            after_in_child=lambda: _forks.after(is_child=True),
+        )
+    _forks.all.add(connections)
