@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import redrive
-from redrive.backends.sqlite import letters as package
+from redrive.backends.sqlite import table as package
 from redrive.model.letter import Letter
 
 _COLUMNS = len(package._FIXED + package._CHANGING)

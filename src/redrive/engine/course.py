@@ -13,9 +13,10 @@ from time import perf_counter
 from typing import Any, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from redrive.engine.capture import Labels, Try, captured
-from redrive.engine.describe import describe
+from redrive.engine.describe import describe, in_short
 from redrive.engine.extract import Extractor, arguments
 from redrive.model.letter import Letter
 from redrive.model.message import Message
@@ -82,6 +83,8 @@ class Course:
                 case Retry() if is_counted:
                     return Ended(verdict=verdict, error=error, is_counted=is_counted)
                 case Retry() | Bury():
+                    # Only the last failure is told in full; of those before it, the letter keeps what and when.
+                    tries[-1] = replace(tries[-1], failure=describe(error, traceback_limit=self._traceback_limit))
                     letter = captured(message, tries, self._labels, now=datetime.now(UTC))
                     return Ended(verdict=Bury(), error=error, letter=letter, is_counted=is_counted)
                 case Discard(reason=reason):
@@ -109,7 +112,7 @@ class Course:
 
     def _tried(self, error: Exception, started: float) -> Try:
         took = timedelta(seconds=perf_counter() - started)
-        return Try(at=datetime.now(UTC), failure=describe(error, traceback_limit=self._traceback_limit), took=took)
+        return Try(at=datetime.now(UTC), failure=in_short(error), took=took)
 
 
 async def attempted(call: Call) -> Handled | Exception:

@@ -30,17 +30,25 @@ def describe(error: BaseException, *, traceback_limit: int = TRACEBACK_LIMIT) ->
     chain = list(_chain(error))
     message = message_of(error)
     type_names = [qualified(base) for base in type(error).__mro__]
+    frames = _frames(error.__traceback__)
     # Each place once: a recursion is the same failure however deep it went.
-    places = dict.fromkeys(frame.place for frame in _frames(error.__traceback__) if frame.is_ours)
+    places = dict.fromkeys(frame.place for frame in frames if frame.is_ours)
     return Failure(
         type=type_names[0],
         message=message,
         category=classify(type_names, message),
-        traceback=shortened(_traceback(chain), traceback_limit),
+        traceback=shortened(_traceback(chain, frames), traceback_limit),
         causes=tuple(Cause(type=qualified(type(cause)), message=message_of(cause)) for cause in chain[1:]),
         fingerprint=fingerprint(type_names[0], message, list(places)),
         fingerprint_version=VERSION,
     )
+
+
+def in_short(error: BaseException) -> Failure:
+    """Type and message alone: what an attempt's record keeps."""
+    if isinstance(told := _peek(error, "redrive_failure"), Failure):
+        return told
+    return Failure(type=qualified(type(error)), message=message_of(error))
 
 
 def qualified(kind: type) -> str:
@@ -147,11 +155,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         waiting += [one for one in (*(members or ()), behind) if isinstance(one, BaseException)]
 
 
-def _traceback(chain: list[BaseException]) -> str:
+def _traceback(chain: list[BaseException], frames: list[_Frame]) -> str:
+    """The chain as text; `frames` are those of its first error, which the caller has at hand."""
     parts = []
     for error in reversed(chain):
-        frames = "".join(map(str, _frames(error.__traceback__)))
-        head = f"Traceback (most recent call last):\n{frames}" if frames else ""
+        steps = "".join(map(str, frames if error is chain[0] else _frames(error.__traceback__)))
+        head = f"Traceback (most recent call last):\n{steps}" if steps else ""
         parts.append(f"{head}{qualified(type(error)).removeprefix('builtins.')}: {message_of(error)}\n")
     return clean("\nwhich led to:\n\n".join(parts))
 

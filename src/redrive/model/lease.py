@@ -11,7 +11,7 @@ from redrive.model.letter import Letter
 from redrive.model.query import Query
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, kw_only=True, gc=False):
     """The right to settle one letter. The token rises with every claim, so that a stale owner is told apart."""
 
     id: UUID
@@ -21,7 +21,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     until: datetime
 
 
-class Claimed(Struct, frozen=True, kw_only=True):
+class Claimed(Struct, frozen=True, kw_only=True, gc=False):
     """A letter and the lease on it."""
 
     letter: Letter

@@ -24,7 +24,7 @@ _OCCURRENCES_LIMIT = 1000
 """Occurrences that are known again after their attempts were let go."""
 
 
-class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where the message came from, as far as its source told."""
 
     topic: str | None = None
@@ -37,14 +37,14 @@ class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """W3C `traceparent` of the span in which it failed."""
 
 
-class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One link in the chain behind a failure."""
 
     type: str
     message: str
 
 
-class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What went wrong."""
 
     type: str
@@ -57,7 +57,7 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint_version: int = 0
 
 
-class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One try that failed."""
 
     at: datetime
@@ -71,7 +71,7 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer was lost: it may have worked."""
 
 
-class RetryPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetryPlan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """When redrive itself tries again. Without a plan (`never`), a letter waits for a person."""
 
     policy: str = "never"
@@ -81,7 +81,7 @@ class RetryPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_retry_at: datetime | None = None
 
 
-class RedriveMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RedriveMark(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How often the letter was sent back, when last, and by which operation."""
 
     count: int = 0
@@ -89,7 +89,7 @@ class RedriveMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     operation: UUID | None = None
 
 
-class BodyRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BodyRef(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A body too large for the store: where it lies instead."""
 
     name: str
@@ -97,7 +97,7 @@ class BodyRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str
 
 
-class Original(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Original(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Content as it came, kept for ever once a letter was amended."""
 
     body: bytes = b""
@@ -106,7 +106,7 @@ class Original(Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: Headers = ()
 
 
-class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One frozen value, the same on every engine and surface. A change makes a copy."""
 
     id: UUID

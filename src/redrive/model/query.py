@@ -152,6 +152,11 @@ def tally_key(by: Field) -> Callable[[Letter], str]:
     return _READ[by]
 
 
+def bounded(limit: int) -> int:
+    """A limit that every engine takes: none below 0 and none beyond what a page could ever hold."""
+    return max(0, min(limit, 2**31))
+
+
 def last_name(qualified: str) -> str:
     """`httpx.ConnectTimeout` → `ConnectTimeout`."""
     return qualified.rpartition(".")[2]

@@ -15,20 +15,20 @@ from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, with_att
 from redrive.model.status import Status
 
 
-class Completed(Struct, frozen=True, kw_only=True, tag="completed"):
+class Completed(Struct, frozen=True, kw_only=True, gc=False, tag="completed"):
     """It worked: its handler said so."""
 
     operation: UUID | None = None
 
 
-class Redriven(Struct, frozen=True, kw_only=True, tag="redriven"):
+class Redriven(Struct, frozen=True, kw_only=True, gc=False, tag="redriven"):
     """It was sent back; whether it works is still open. With `unknown`, even the sending's answer was lost."""
 
     operation: UUID | None = None
     unknown: Attempt | None = None
 
 
-class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
+class Failed(Struct, frozen=True, kw_only=True, gc=False, tag="failed"):
     """It failed again."""
 
     attempt: Attempt
@@ -36,14 +36,14 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     next_retry_at: datetime | None = None
 
 
-class Released(Struct, frozen=True, kw_only=True, tag="released"):
+class Released(Struct, frozen=True, kw_only=True, gc=False, tag="released"):
     """Given back untouched."""
 
 
 Outcome = Completed | Redriven | Failed | Released
 
 
-class Settlement(Struct, frozen=True, kw_only=True):
+class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """The end of one claim. Id, token and generation must all still hold, else nothing is changed."""
 
     id: UUID

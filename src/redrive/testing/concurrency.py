@@ -372,6 +372,9 @@ class Crowds(Kit):
         theirs.close()
         try:
             error, confirmed = _heard(ours)
+        except EOFError:
+            child.join(_PATIENCE_SECONDS)
+            pytest.fail(f"the process died (exit code {child.exitcode})")
         finally:
             child.kill()
             child.join(_PATIENCE_SECONDS)

@@ -18,7 +18,7 @@ from redrive.model.cursor import cursor, key_of
 from redrive.model.instant import micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, matches, tally_key
+from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, matches, tally_key
 from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored, stored
@@ -84,7 +84,7 @@ class MemoryLetters:
         found = sorted(self._matching(query, now), key=key, reverse=not oldest_first)
         if (last := key_of(after, order)) is not None:
             found = [letter for letter in found if (key(letter) > last if oldest_first else key(letter) < last)]
-        page = tuple(found[:limit])
+        page = tuple(found[: bounded(limit)])
         return Page(letters=page, next=cursor((order, *key(page[-1]))) if page and len(found) > limit else None)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
@@ -106,7 +106,7 @@ class MemoryLetters:
         found = sorted((_group(letters) for letters in members.values()), key=key, reverse=True)
         if (last := key_of(after, "groups")) is not None:
             found = [group for group in found if key(group) < last]
-        page = tuple(found[:limit])
+        page = tuple(found[: bounded(limit)])
         return GroupPage(groups=page, next=cursor(("groups", *key(page[-1]))) if page and len(found) > limit else None)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
@@ -117,7 +117,7 @@ class MemoryLetters:
             ]
             self._token += 1
             grip = _Grip(self._token, claim.owner, now + claim.lease)
-            taken = free[: claim.limit]
+            taken = free[: bounded(claim.limit)]
             self._grips.update((letter.id, grip) for letter in taken)
             return [Claimed(letter=self._seen(letter, now), lease=_lease(letter, grip)) for letter in taken]
 
@@ -171,10 +171,11 @@ class MemoryLetters:
         with self._lock:
             found = [letter for letter in self._all_seen(now) if letter.status is not Status.RETRYING and matches(query, letter)]
             found.sort(key=_by_age)
-            for letter in found[:limit]:
+            gone = found[: bounded(limit)]
+            for letter in gone:
                 del self._letters[letter.id]
                 self._grips.pop(letter.id, None)
-        return found[:limit]
+        return gone
 
     async def check(self) -> None:
         """A dict is always ready."""

@@ -17,7 +17,7 @@ def opened(location: str) -> Opened:
     """`sqlite:redrive.db`, `sqlite:/var/lib/redrive.db` or `sqlite:///var/lib/redrive.db`: a path."""
     path = location.removeprefix("//")
     if not path or path == ":memory:" or "\0" in path:
-        raise BadSettings("sqlite: needs a path, e.g. sqlite:redrive.db or sqlite:/var/lib/redrive.db")
+        raise BadSettings("sqlite: needs a path, e.g. sqlite:redrive.db; letters in memory are memory:")
     database = Database(path)
     return Opened(
         letters=SqliteLetters(database),

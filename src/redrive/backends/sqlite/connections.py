@@ -126,6 +126,8 @@ class Connections:
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")
+            # A statement over many rows keeps a copy of each page it touches until it ends: in a temporary file unless told.
+            connection.execute("PRAGMA temp_store = MEMORY")
         except BaseException:
             connection.close()
             raise

@@ -16,12 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 from redrive.backends.sqlite.connections import Connections
 from redrive.backends.sqlite.errors import translated, translating
-from redrive.model.errors import StoreError, StoreUnavailable
+from redrive.model.errors import StoreCorrupt, StoreFull, StoreNotWritable, StoreUnavailable
 from redrive.model.instant import instant
 from redrive.ports.inline import is_inline
 
@@ -30,6 +31,9 @@ Answer = TypeVar("Answer")
 
 Verb = Callable[[sqlite3.Connection, list[Request]], list[Answer]]
 """What is done for many requests at once, inside a transaction. It may be run again after a rollback."""
+
+_EVERYBODYS = (StoreUnavailable, StoreFull, StoreCorrupt, StoreNotWritable)
+"""Errors that would meet every request alike; all others are one request's own."""
 
 _GROUP_LIMIT = 1000
 _READERS = 4
@@ -136,7 +140,7 @@ class Database:
         with self._leading:
             while self._pending:
                 self._lead()
-        self._connections.close()
+            self._connections.close()
 
     def _start(self) -> None:
         """Start the threads that serve async callers."""
@@ -169,7 +173,7 @@ class Database:
         if not jobs:
             return
         error = self._commit(jobs)
-        if error is not None and len(jobs) > 1 and not isinstance(error, StoreError):
+        if error is not None and len(jobs) > 1 and not isinstance(error, _EVERYBODYS):
             # One request of the group is at fault: run each alone, so that only its own caller hears of it.
             for job in jobs:
                 job.error = self._commit([job])
@@ -192,7 +196,9 @@ class Database:
             writer.execute("COMMIT")
         except BaseException as error:
             if writer is not None and writer.in_transaction:
-                writer.execute("ROLLBACK")
+                # What cannot even be rolled back is not committed either; the error that matters is the first.
+                with suppress(sqlite3.Error):
+                    writer.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 return translated(error, self.path)
             if isinstance(error, Exception):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
 from uuid import UUID
 
-from msgspec import json
 from msgspec.structs import replace
 
+from redrive.backends.sqlite import claims, table
 from redrive.backends.sqlite.database import Database
-from redrive.backends.sqlite.query import COLUMN, IS_LEASED, as_hex, compiled
-from redrive.backends.sqlite.rows import filled, marks, read_all, write_rows
+from redrive.backends.sqlite.query import COLUMN, IS_LEASED, compiled
+from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.amendment import Amended, Amendment, amended
 from redrive.model.arrival import Held, arrive
 from redrive.model.cursor import cursor, key_of
@@ -22,40 +21,13 @@ from redrive.model.errors import BadCursor
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, last_name, tally_key
+from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
-from redrive.model.stored import restored, stored
+from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 
-_FIXED = ("id", "namespace", "source", "source_id")
-_CHANGING = (
-    "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "priority", "attempts",
-    "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
-)  # fmt: skip
-_INSERT = f"INSERT INTO letters ({', '.join(_FIXED + _CHANGING)})"
-_OR_REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
-
-_CLAIM = "INSERT INTO claims (id, priority, at, is_due, token, owner, until)"
-_OR_RECLAIM = (
-    "ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,"
-    " token = excluded.token, owner = excluded.owner, until = excluded.until"
-)
-
-_DUE = """
-    WITH RECURSIVE level (priority) AS (
-        SELECT max(priority) FROM claims WHERE is_due
-        UNION ALL
-        SELECT (SELECT max(c.priority) FROM claims c WHERE c.is_due AND c.priority < level.priority)
-        FROM level WHERE level.priority IS NOT NULL
-    )
-    SELECT '' AS note, l.data AS data
-    FROM level
-    CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.priority = level.priority AND c.at <= ?
-    CROSS JOIN letters l ON l.id = c.id
-    LIMIT ?
-"""
-# No ORDER BY: it would sort all that is due. The loops run level by level and along the index, which is the order.
+_NOT_THERE: table.Holding = (None, 0, 0)
 
 _NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 
@@ -75,9 +47,10 @@ class SqliteLetters:
         moment = self._database.now(now)
 
         def query(connection: sqlite3.Connection) -> list[Letter | None]:
-            found = {
-                letter.id: letter for letter in _seen(connection, f"l.id IN ({marks(len(ids))})", filled(_keys(ids)), moment)
-            }
+            found: dict[UUID, Letter] = {}
+            for keys in pieces([id.bytes for id in ids]):
+                some = table.seen(connection, f"l.id IN ({marks(len(keys))})", filled(keys), moment)
+                found |= {letter.id: letter for letter in some}
             return [found.get(id) for id in ids]
 
         return await self._database.read(query)
@@ -92,6 +65,7 @@ class SqliteLetters:
         now: datetime | None = None,
     ) -> Page:
         moment = self._database.now(now)
+        limit = bounded(limit)
         column = _NEWEST_FIRST.get(order, "dead_lettered_at")
         way, beyond = ("DESC", "<") if order in _NEWEST_FIRST else ("ASC", ">")
         condition, parameters = compiled(query, moment)
@@ -99,7 +73,7 @@ class SqliteLetters:
             condition = f"{condition} AND (l.{column}, l.id) {beyond} (?, ?)"
             parameters = [*parameters, *last]
         tail = f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}"
-        found = await self._database.read(lambda connection: _seen(connection, condition, parameters, moment, tail))
+        found = await self._database.read(lambda connection: table.seen(connection, condition, parameters, moment, tail))
         page = tuple(found[:limit])
         if not page or len(found) <= limit:
             return Page(letters=page)
@@ -124,6 +98,7 @@ class SqliteLetters:
     async def groups(
         self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
     ) -> GroupPage:
+        limit = bounded(limit)
         condition, parameters = compiled(query, self._database.now(now))
         having, before = "", []
         if (last := key_of(after, "groups")) is not None:
@@ -168,7 +143,7 @@ class SqliteLetters:
         self._database.close()
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
-        known = _load(connection, {letter.id for letters, _ in requests for letter in letters})
+        known = table.load(connection, {letter.id for letters, _ in requests for letter in letters})
         new: dict[UUID, Letter] = {}
         changed: dict[UUID, Letter] = {}
         reopened: set[UUID] = set()
@@ -188,44 +163,36 @@ class SqliteLetters:
                 known[letter.id] = letter
                 answer.append(held)
             answers.append(answer)
-        write_rows(connection, _INSERT, [_row(letter) for letter in new.values()])
-        write_rows(connection, _INSERT, [_row(letter) for letter in changed.values()], _OR_REPLACE)
-        _unclaim(connection, reopened)
-        _schedule(connection, chain(new.values(), (changed[id] for id in reopened)))
+        table.insert(connection, new.values())
+        table.overwrite(connection, changed.values())
+        claims.unclaim(connection, [id.bytes for id in reopened])
+        claims.schedule(connection, chain(new.values(), (changed[id] for id in reopened)))
         return answers
 
     def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
         return [self._claim_one(connection, claim, self._database.now(given)) for claim, given in requests]
 
     def _claim_one(self, connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Claimed]:
-        moment, until = micros(now), now + claim.lease
+        moment, until, limit = micros(now), now + claim.lease, bounded(claim.limit)
         if claim.ids is not None:
             wanted = tuple(dict.fromkeys(claim.ids))
-            found = _load(connection, wanted, f"NOT {IS_LEASED}", [moment])
-            letters = [letter for id in wanted if (letter := found.get(id)) and letter.status in OPEN][: claim.limit]
+            found = table.load(connection, wanted, f"NOT {IS_LEASED}", [moment])
+            letters = [letter for id in wanted if (letter := found.get(id)) and letter.status in OPEN][:limit]
+        elif claim.query is not None:
+            condition, parameters = compiled(claim.query, now)
+            statuses = ", ".join(f"'{status}'" for status in sorted(OPEN))
+            letters = table.oldest(connection, f"{condition} AND l.status IN ({statuses})", parameters, moment, limit)
         else:
-            if claim.query is not None:
-                condition, parameters = compiled(claim.query, now)
-                statuses = ", ".join(f"'{status}'" for status in sorted(OPEN))
-                sql = (
-                    f"SELECT '' AS note, l.data AS data FROM letters l WHERE {condition} AND l.status IN ({statuses})"
-                    f" AND NOT {IS_LEASED} ORDER BY l.dead_lettered_at, l.id LIMIT ?"
-                )
-                rows = read_all(connection, sql, [*parameters, moment, claim.limit])
-            else:
-                rows = read_all(connection, _DUE, [moment, claim.limit])
-            letters = [restored(data) for _, data in rows]
+            letters = claims.due(connection, moment, limit)
         if not letters:
             return []
-        (token,) = connection.execute("UPDATE fence SET token = max(token + 1, ?) RETURNING token", [moment]).fetchone()
+        token = claims.next_token(connection, moment)
         self._database.passed(token)
         end = micros(until)
-        claims = []
-        for letter in letters:
-            due = letter.retry.next_retry_at if letter.status is Status.PENDING else None
-            at = end if due is None else max(end, micros(due))
-            claims.append((letter.id.bytes, letter.priority, at, int(due is not None), token, claim.owner, end))
-        write_rows(connection, _CLAIM, claims, _OR_RECLAIM)
+        if claim.ids is None and claim.query is None:
+            claims.lease_due(connection, letters, claim.owner, token, end)
+        else:
+            claims.lease(connection, letters, claim.owner, token, end)
         return [
             Claimed(
                 letter=replace(letter, status=Status.RETRYING),
@@ -237,68 +204,55 @@ class SqliteLetters:
     def _extend(
         self, connection: sqlite3.Connection, requests: list[tuple[tuple[Sequence[Lease], timedelta], datetime | None]]
     ) -> list[list[Lease | None]]:
-        answers = []
-        for (leases, by), given in requests:
-            now = self._database.now(given)
-            until = micros(now + by)
-            keys = filled(_keys(lease.id for lease in leases))
-            sql = (
-                "SELECT c.id, c.token, l.generation, max(c.until, ?) FROM claims c JOIN letters l ON l.id = c.id"
-                f" WHERE c.until > ? AND c.id IN ({marks(len(leases))})"
-            )
-            held = {row[0]: row[1:] for row in connection.execute(sql, [until, micros(now), *keys])}
-            answer: list[Lease | None] = []
-            for lease in leases:
-                token, generation, end = held.get(lease.id.bytes, (None, 0, 0))
-                is_ours = token == lease.token and generation == lease.generation
-                answer.append(replace(lease, until=instant(end)) if is_ours else None)
-            ours = _keys(lease.id for lease in answer if lease is not None)
-            connection.execute(
-                f"UPDATE claims SET until = max(until, ?), at = max(at, ?) WHERE id IN ({marks(len(ours))})",
-                [until, until, *filled(ours)],
-            )
-            answers.append(answer)
-        return answers
+        return [claims.extend(connection, leases, by, self._database.now(given)) for (leases, by), given in requests]
 
     def _settle(
         self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Settlement], datetime | None]]
     ) -> list[list[Settled]]:
-        held = _load_held(connection, {settlement.id for settlements, _ in requests for settlement in settlements})
-        changed: dict[UUID, Letter] = {}
+        held = table.load_held(connection, {settlement.id.bytes for settlements, _ in requests for settlement in settlements})
+        changed: dict[bytes, Letter] = {}
+        failed_anew: dict[bytes, Letter] = {}
         answers = []
         for settlements, given in requests:
             now = self._database.now(given)
             moment = micros(now)
             answer = []
             for settlement in settlements:
-                letter, token, until = held.get(settlement.id, (None, 0, 0))
+                key = settlement.id.bytes
+                letter, token, until = held.get(key, _NOT_THERE)
                 if letter is None:
                     answer.append(Settled.MISSING)
                 elif token != settlement.token or until <= moment or letter.generation != settlement.generation:
                     answer.append(Settled.LEASE_LOST)
                 else:
-                    letter = settled(letter, settlement.outcome, now)
-                    changed[letter.id] = letter
-                    held[letter.id] = (letter, 0, 0)
+                    after = settled(letter, settlement.outcome, now)
+                    changed[key] = after
+                    if after.failure is not letter.failure:
+                        failed_anew[key] = after
+                    held[key] = (after, 0, 0)
                     answer.append(Settled.DONE)
             answers.append(answer)
-        write_rows(connection, _INSERT, [_row(letter) for letter in changed.values()], _OR_REPLACE)
-        _unclaim(connection, changed)
-        _schedule(connection, changed.values())
+        alike = [(key, letter) for key, letter in changed.items() if key not in failed_anew] if failed_anew else changed.items()
+        table.overwrite_settled(connection, alike)
+        table.overwrite(connection, failed_anew.values())
+        claims.unclaim(connection, changed)
+        claims.schedule(connection, changed.values())
         return answers
 
     def _amend(
         self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Amendment], datetime | None]]
     ) -> list[list[Amended]]:
-        held = _load_held(connection, {amendment.id for amendments, _ in requests for amendment in amendments})
-        changed: dict[UUID, Letter] = {}
+        held = table.load_held(connection, {amendment.id.bytes for amendments, _ in requests for amendment in amendments})
+        changed: dict[bytes, Letter] = {}
+        ends: dict[bytes, int] = {}
         answers = []
         for amendments, given in requests:
             now = self._database.now(given)
             moment = micros(now)
             answer = []
             for amendment in amendments:
-                letter, _, until = held.get(amendment.id, (None, 0, 0))
+                key = amendment.id.bytes
+                letter, _, until = held.get(key, _NOT_THERE)
                 if letter is None:
                     answer.append(Amended.MISSING)
                 elif until > moment:
@@ -306,13 +260,14 @@ class SqliteLetters:
                 else:
                     letter, outcome = amended(letter, amendment, now)
                     if outcome is Amended.DONE:
-                        changed[letter.id] = letter
-                        held[letter.id] = (letter, 0, 0)
+                        changed[key] = letter
+                        ends[key] = max(until, ends.get(key, 0))
+                        held[key] = (letter, 0, 0)
                     answer.append(outcome)
             answers.append(answer)
-        write_rows(connection, _INSERT, [_row(letter) for letter in changed.values()], _OR_REPLACE)
-        _unclaim(connection, changed)
-        _schedule(connection, changed.values())
+        table.overwrite(connection, changed.values())
+        claims.unclaim(connection, changed)
+        claims.schedule(connection, changed.values(), not_before=ends)
         return answers
 
     def _purge(
@@ -322,66 +277,12 @@ class SqliteLetters:
         for (query, limit), given in requests:
             now = self._database.now(given)
             condition, parameters = compiled(query, now)
-            sql = (
-                f"SELECT '' AS note, l.data AS data FROM letters l WHERE {condition} AND NOT {IS_LEASED}"
-                " ORDER BY l.dead_lettered_at, l.id LIMIT ?"
-            )
-            letters = [restored(data) for _, data in read_all(connection, sql, [*parameters, micros(now), limit])]
-            keys = filled(_keys(letter.id for letter in letters))
-            connection.execute(f"DELETE FROM letters WHERE id IN ({marks(len(letters))})", keys)
-            connection.execute(f"DELETE FROM claims WHERE id IN ({marks(len(letters))})", keys)
+            letters = table.oldest(connection, condition, parameters, micros(now), bounded(limit))
+            keys = [letter.id.bytes for letter in letters]
+            table.remove(connection, keys)
+            claims.unclaim(connection, keys)
             answers.append(letters)
         return answers
-
-
-def _load(
-    connection: sqlite3.Connection, ids: Iterable[UUID], condition: str = "1", parameters: Sequence[Any] = ()
-) -> dict[UUID, Letter]:
-    keys = _keys(ids)
-    sql = f"SELECT '' AS note, l.data AS data FROM letters l WHERE l.id IN ({marks(len(keys))}) AND {condition}"
-    letters = (restored(data) for _, data in read_all(connection, sql, [*filled(keys), *parameters]))
-    return {letter.id: letter for letter in letters}
-
-
-def _load_held(connection: sqlite3.Connection, ids: Iterable[UUID]) -> dict[UUID, tuple[Letter | None, int, int]]:
-    """The letters with the token and end of the last lease on each (0 and 0 without one)."""
-    keys = _keys(ids)
-    sql = (
-        "SELECT coalesce(c.token, 0) || ' ' || coalesce(c.until, 0) AS note, l.data AS data"
-        f" FROM letters l LEFT JOIN claims c ON c.id = l.id WHERE l.id IN ({marks(len(keys))})"
-    )
-    held: dict[UUID, tuple[Letter | None, int, int]] = {}
-    for note, data in read_all(connection, sql, filled(keys)):
-        letter = restored(data)
-        token, _, until = note.partition(" ")
-        held[letter.id] = (letter, int(token), int(until))
-    return held
-
-
-def _seen(
-    connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], now: datetime, tail: str = ""
-) -> list[Letter]:
-    """Letters as readers see them: those under a live lease are `retrying`."""
-    sql = f"SELECT {IS_LEASED} AS note, l.data AS data FROM letters l WHERE {condition} {tail}"
-    letters = []
-    for leased, data in read_all(connection, sql, [micros(now), *parameters]):
-        letter = restored(data)
-        letters.append(replace(letter, status=Status.RETRYING) if leased == "1" else letter)
-    return letters
-
-
-def _unclaim(connection: sqlite3.Connection, ids: Iterable[UUID]) -> None:
-    if keys := _keys(ids):
-        connection.execute(f"DELETE FROM claims WHERE id IN ({marks(len(keys))})", filled(keys))
-
-
-def _schedule(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
-    due = [
-        (letter.id.bytes, letter.priority, micros(letter.retry.next_retry_at), 1, None, None, None)
-        for letter in letters
-        if letter.status is Status.PENDING and letter.retry.next_retry_at is not None
-    ]
-    write_rows(connection, _CLAIM, due, _OR_RECLAIM)
 
 
 def _text(key: bytes) -> str:
@@ -389,36 +290,6 @@ def _text(key: bytes) -> str:
         return key.decode()
     except UnicodeDecodeError as error:
         raise BadCursor("this cursor is damaged; start again from the first page") from error
-
-
-def _keys(ids: Iterable[UUID]) -> list[bytes]:
-    return [id.bytes for id in ids]
-
-
-def _row(letter: Letter) -> tuple[Any, ...]:
-    failure, retry_at, expires_at = letter.failure, letter.retry.next_retry_at, letter.expires_at
-    return (
-        letter.id.bytes,
-        letter.namespace,
-        letter.source,
-        letter.source_id,
-        letter.key,
-        letter.kind,
-        letter.status.value,
-        letter.generation,
-        failure.category.value,
-        failure.type,
-        last_name(failure.type),
-        failure.fingerprint,
-        json.encode([as_hex(tag) for tag in letter.tags]).decode() if letter.tags else None,
-        letter.priority,
-        letter.attempts,
-        micros(letter.dead_lettered_at),
-        micros(letter.updated_at),
-        None if retry_at is None else micros(retry_at),
-        None if expires_at is None else micros(expires_at),
-        stored(letter),
-    )
 
 
 def _group(fingerprint: str, count: int, first: int, last: int, data: bytes) -> Group:

@@ -59,6 +59,9 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
             return _joined(parts, " AND ", "1", now)
         case Or(parts=parts):
             return _joined(parts, " OR ", "0", now)
+        case Not(part=Not(part=part)):
+            # SQLite's parser takes only so many levels.
+            return compiled(part, now)
         case Not(part=part):
             condition, parameters = compiled(part, now)
             return f"NOT ({condition})", parameters

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 _MOST = 128
+_MOST_KEYS = 8192
 
 
 def write_rows(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[Any, ...]], tail: str = "") -> None:
@@ -20,15 +21,32 @@ def write_rows(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[A
         start += size
 
 
+def update_rows(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Set `columns` where the id is the first value of a row: one step for up to 128 of them.
+
+    What is missing to a power of two is filled with NULLs, which equal no id.
+    """
+    for start in range(0, len(rows), _MOST):
+        piece = rows[start : start + _MOST]
+        size = _rounded(len(piece))
+        values = [value for row in piece for value in row]
+        values += [None] * ((1 + len(columns)) * (size - len(piece)))
+        connection.execute(_changes(table, columns, size), values)
+
+
 def read_all(connection: sqlite3.Connection, query: str, parameters: Sequence[Any]) -> list[tuple[str, bytes]]:
     """What `query` gives as columns `note` (text without commas) and `data` (a blob), in its order, in one step.
 
     The blobs are joined inside SQLite (as text, which SQLite neither checks nor changes in a UTF-8 database) and cut here.
     """
-    notes, joined = connection.execute(
-        f"SELECT group_concat(length(data) || ' ' || note), CAST(group_concat(CAST(data AS TEXT), '') AS BLOB) FROM ({query})",
-        parameters,
-    ).fetchone()
+    try:
+        notes, joined = connection.execute(
+            f"SELECT group_concat(length(data) || ' ' || note), CAST(group_concat(CAST(data AS TEXT), '') AS BLOB) FROM ({query})",
+            parameters,
+        ).fetchone()
+    except sqlite3.DataError:
+        # Together they are larger than SQLite's largest blob: then row by row.
+        return [(str(note), data) for note, data in connection.execute(query, parameters)]
     if notes is None:
         return []
     rows, start = [], 0
@@ -40,12 +58,18 @@ def read_all(connection: sqlite3.Connection, query: str, parameters: Sequence[An
     return rows
 
 
+def pieces(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The keys in lists that one statement can take."""
+    for start in range(0, len(keys), _MOST_KEYS):
+        yield keys[start : start + _MOST_KEYS]
+
+
 def marks(count: int) -> str:
     """Placeholders for a list of `count` values, rounded up so that few statements are prepared; see `filled`."""
-    return ",".join("?" * _rounded(count))
+    return _marks(_rounded(count))
 
 
-def filled(values: Sequence[Any]) -> list[Any]:
+def filled(values: Collection[Any]) -> list[Any]:
     """The values, with NULLs (which equal nothing) up to the number of `marks`."""
     return [*values, *[None] * (_rounded(len(values)) - len(values))]
 
@@ -54,7 +78,20 @@ def _rounded(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
+@lru_cache(maxsize=32)
+def _marks(count: int) -> str:
+    return ",".join("?" * count)
+
+
 @lru_cache(maxsize=512)
 def _values(head: str, width: int, size: int, tail: str) -> str:
     row = "(" + ",".join("?" * width) + ")"
     return f"{head} VALUES {','.join([row] * size)} {tail}"
+
+
+@lru_cache(maxsize=512)
+def _changes(table: str, columns: tuple[str, ...], size: int) -> str:
+    row = "(" + ",".join("?" * (1 + len(columns))) + ")"
+    changes = ", ".join(f"{name} = v.column{number}" for number, name in enumerate(columns, 2))
+    # OR FAIL: a failing statement need not be undone by itself, for its whole transaction is; so SQLite keeps no copies.
+    return f"UPDATE OR FAIL {table} SET {changes} FROM (VALUES {','.join([row] * size)}) v WHERE {table}.id = v.column1"

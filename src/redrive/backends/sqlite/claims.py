@@ -1,0 +1,117 @@
+"""The claims' table: which letters wait for a retry, and who holds which."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, write_rows
+from redrive.model.instant import instant, micros
+from redrive.model.lease import Lease
+from redrive.model.letter import Letter
+from redrive.model.status import Status
+from redrive.model.stored import restored
+
+_CLAIM = "INSERT INTO claims (id, priority, at, is_due, token, owner, until)"
+_OR_RECLAIM = (
+    "ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,"
+    " token = excluded.token, owner = excluded.owner, until = excluded.until"
+)
+
+_DUE = """
+    WITH RECURSIVE level (priority) AS (
+        SELECT max(priority) FROM claims WHERE is_due
+        UNION ALL
+        SELECT (SELECT max(c.priority) FROM claims c WHERE c.is_due AND c.priority < level.priority)
+        FROM level WHERE level.priority IS NOT NULL
+    )
+    SELECT '' AS note, l.data AS data
+    FROM level
+    CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.priority = level.priority AND c.at <= ?
+    CROSS JOIN letters l ON l.id = c.id
+    LIMIT ?
+"""
+# No ORDER BY: it would sort all that is due. The loops run level by level and along the index, which is the order.
+
+
+def due(connection: sqlite3.Connection, moment: int, limit: int) -> list[Letter]:
+    """Letters that may be retried now, highest priority first, then the longest claimable."""
+    return [restored(data) for _, data in read_all(connection, _DUE, [moment, limit])]
+
+
+def next_token(connection: sqlite3.Connection, moment: int) -> int:
+    """A token higher than any before: the clock's microseconds, or one more than the last."""
+    (token,) = connection.execute("SELECT max(token + 1, ?) FROM fence", [moment]).fetchone()
+    connection.execute("UPDATE fence SET token = ?", [token])
+    return int(token)
+
+
+def lease_due(connection: sqlite3.Connection, letters: Sequence[Letter], owner: str, token: int, end: int) -> None:
+    """Lease letters that are due: their rows are there already. OR FAIL: see `rows.update_rows`."""
+    for keys in pieces([letter.id.bytes for letter in letters]):
+        connection.execute(
+            f"UPDATE OR FAIL claims SET at = max(at, ?), token = ?, owner = ?, until = ? WHERE id IN ({marks(len(keys))})",
+            [end, token, owner, end, *filled(keys)],
+        )
+
+
+def lease(connection: sqlite3.Connection, letters: Iterable[Letter], owner: str, token: int, end: int) -> None:
+    """Lease letters, due or not."""
+    write_rows(connection, _CLAIM, [_row(letter, owner, token, end) for letter in letters], _OR_RECLAIM)
+
+
+def extend(connection: sqlite3.Connection, leases: Sequence[Lease], by: timedelta, now: datetime) -> list[Lease | None]:
+    """Move the ends of live leases; None for each that is lost."""
+    until = micros(now + by)
+    held: dict[bytes, tuple[int, int, int]] = {}
+    for keys in pieces([one.id.bytes for one in leases]):
+        sql = (
+            "SELECT c.id, c.token, l.generation, max(c.until, ?) FROM claims c JOIN letters l ON l.id = c.id"
+            f" WHERE c.until > ? AND c.id IN ({marks(len(keys))})"
+        )
+        held |= {row[0]: row[1:] for row in connection.execute(sql, [until, micros(now), *filled(keys)])}
+    answers: list[Lease | None] = []
+    for one in leases:
+        token, generation, end = held.get(one.id.bytes, (None, 0, 0))
+        is_ours = token == one.token and generation == one.generation
+        answers.append(replace(one, until=instant(end)) if is_ours else None)
+    for keys in pieces([one.id.bytes for one in answers if one is not None]):
+        connection.execute(
+            f"UPDATE claims SET until = max(until, ?), at = max(at, ?) WHERE id IN ({marks(len(keys))})",
+            [until, until, *filled(keys)],
+        )
+    return answers
+
+
+def unclaim(connection: sqlite3.Connection, keys: Collection[bytes]) -> None:
+    """Nobody holds these letters any more, and none of them is due."""
+    for some in pieces(list(keys)):
+        connection.execute(f"DELETE FROM claims WHERE id IN ({marks(len(some))})", filled(some))
+
+
+def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], not_before: Mapping[bytes, int] = {}) -> None:
+    """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended."""
+    rows = [
+        (
+            key := letter.id.bytes,
+            letter.priority,
+            max(micros(letter.retry.next_retry_at), not_before.get(key, 0)),
+            1,
+            None,
+            None,
+            None,
+        )
+        for letter in letters
+        if letter.status is Status.PENDING and letter.retry.next_retry_at is not None
+    ]
+    write_rows(connection, _CLAIM, rows, _OR_RECLAIM)
+
+
+def _row(letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:
+    retry_at = letter.retry.next_retry_at if letter.status is Status.PENDING else None
+    at = end if retry_at is None else max(end, micros(retry_at))
+    return (letter.id.bytes, letter.priority, at, int(retry_at is not None), token, owner, end)

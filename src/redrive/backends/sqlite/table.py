@@ -1,0 +1,141 @@
+"""The letters' table: rows in, letters out."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from msgspec import json
+from msgspec.structs import replace
+
+from redrive.backends.sqlite.query import IS_LEASED, as_hex
+from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
+from redrive.model.instant import micros
+from redrive.model.letter import Letter
+from redrive.model.query import last_name
+from redrive.model.status import Status
+from redrive.model.stored import restored, stored
+
+_FIXED = ("id", "namespace", "source", "source_id")
+_CHANGING = (
+    "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "priority", "attempts",
+    "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
+)  # fmt: skip
+_INSERT = f"INSERT INTO letters ({', '.join(_FIXED + _CHANGING)})"
+_OR_REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
+
+_SETTLED = ("status", "attempts", "updated_at", "next_retry_at", "data")
+"""What the end of a claim changes while the failure stays the same; of the indexes, only the one by status."""
+
+Holding = tuple[Letter | None, int, int]
+"""A letter with the token and the end of the last lease on it (0 and 0 without one)."""
+
+
+def insert(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
+    """Write letters that are not there yet."""
+    write_rows(connection, _INSERT, [_row(letter) for letter in letters])
+
+
+def overwrite(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
+    """Write letters that are there already."""
+    write_rows(connection, _INSERT, [_row(letter) for letter in letters], _OR_REPLACE)
+
+
+def overwrite_settled(connection: sqlite3.Connection, letters: Iterable[tuple[bytes, Letter]]) -> None:
+    """Write letters whose claim ended and whose failure is the same as before: the usual end, and a cheaper one."""
+    update_rows(connection, "letters", _SETTLED, [_settled_row(key, letter) for key, letter in letters])
+
+
+def remove(connection: sqlite3.Connection, keys: Sequence[bytes]) -> None:
+    for some in pieces(keys):
+        connection.execute(f"DELETE FROM letters WHERE id IN ({marks(len(some))})", filled(some))
+
+
+def load(
+    connection: sqlite3.Connection, ids: Iterable[UUID], condition: str = "1", parameters: Sequence[Any] = ()
+) -> dict[UUID, Letter]:
+    """The letters with these ids, as they are stored, those that meet the condition."""
+    found: dict[UUID, Letter] = {}
+    for some in pieces([id.bytes for id in ids]):
+        sql = f"SELECT '' AS note, l.data AS data FROM letters l WHERE l.id IN ({marks(len(some))}) AND {condition}"
+        for _, data in read_all(connection, sql, [*filled(some), *parameters]):
+            letter = restored(data)
+            found[letter.id] = letter
+    return found
+
+
+def load_held(connection: sqlite3.Connection, keys: Collection[bytes]) -> dict[bytes, Holding]:
+    """The letters with these keys, each with the last lease on it."""
+    held: dict[bytes, Holding] = {}
+    for some in pieces(list(keys)):
+        sql = (
+            "SELECT coalesce(c.token, 0) || ' ' || coalesce(c.until, 0) AS note, l.data AS data"
+            f" FROM letters l LEFT JOIN claims c ON c.id = l.id WHERE l.id IN ({marks(len(some))})"
+        )
+        for note, data in read_all(connection, sql, filled(some)):
+            letter = restored(data)
+            token, _, until = note.partition(" ")
+            held[letter.id.bytes] = (letter, int(token), int(until))
+    return held
+
+
+def seen(
+    connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], now: datetime, tail: str = ""
+) -> list[Letter]:
+    """Letters as readers see them: those under a live lease are `retrying`."""
+    sql = f"SELECT {IS_LEASED} AS note, l.data AS data FROM letters l WHERE {condition} {tail}"
+    letters = []
+    for leased, data in read_all(connection, sql, [micros(now), *parameters]):
+        letter = restored(data)
+        letters.append(replace(letter, status=Status.RETRYING) if leased == "1" else letter)
+    return letters
+
+
+def oldest(connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], moment: int, limit: int) -> list[Letter]:
+    """The oldest letters that meet the condition and that nobody holds."""
+    sql = (
+        f"SELECT '' AS note, l.data AS data FROM letters l WHERE {condition} AND NOT {IS_LEASED}"
+        " ORDER BY l.dead_lettered_at, l.id LIMIT ?"
+    )
+    return [restored(data) for _, data in read_all(connection, sql, [*parameters, moment, limit])]
+
+
+def _row(letter: Letter) -> tuple[Any, ...]:
+    failure, retry_at, expires_at = letter.failure, letter.retry.next_retry_at, letter.expires_at
+    return (
+        letter.id.bytes,
+        letter.namespace,
+        letter.source,
+        letter.source_id,
+        letter.key,
+        letter.kind,
+        letter.status.value,
+        letter.generation,
+        failure.category.value,
+        failure.type,
+        last_name(failure.type),
+        failure.fingerprint,
+        json.encode([as_hex(tag) for tag in letter.tags]).decode() if letter.tags else None,
+        letter.priority,
+        letter.attempts,
+        micros(letter.dead_lettered_at),
+        micros(letter.updated_at),
+        None if retry_at is None else micros(retry_at),
+        None if expires_at is None else micros(expires_at),
+        stored(letter),
+    )
+
+
+def _settled_row(key: bytes, letter: Letter) -> tuple[Any, ...]:
+    retry_at = letter.retry.next_retry_at
+    return (
+        key,
+        letter.status.value,
+        letter.attempts,
+        micros(letter.updated_at),
+        None if retry_at is None else micros(retry_at),
+        stored(letter),
+    )
