@@ -29,7 +29,7 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
 from redrive.model.policy import Policy, Verdict
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
-from redrive.model.settlement import Settled, Settlement
+from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk as AsyncDesk
 from redrive.ports.letters import LetterStore
@@ -229,6 +229,12 @@ class DeadLetters:
         by: str | None = None,
     ) -> Report:
         return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, batch=batch, by=by))
+
+    def amend(self, amendment: Amendment) -> Letter:
+        return self._run(self._dlq.amend(amendment))
+
+    def settle(self, claimed: Claimed, outcome: Outcome) -> None:
+        return self._run(self._dlq.settle(claimed, outcome))
 
     def purge(self, query: Query, *, batch: int = 1000) -> int:
         return self._run(self._dlq.purge(query, batch=batch))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from collections.abc import Callable
 from datetime import timedelta
 from difflib import get_close_matches
@@ -11,9 +11,10 @@ from typing import cast
 from redrive.backends.files.bodies import FileBodies
 from redrive.engine.call import FunctionTransport
 from redrive.engine.dead_letters import DeadLetters, Limits
+from redrive.engine.metrics import Meter
 from redrive.engine.observed import ObservedLetters
 from redrive.engine.run import CommandTransport
-from redrive.engine.telemetry import SILENT, Telemetry
+from redrive.engine.telemetry import Telemetry
 from redrive.model.errors import UnknownScheme
 from redrive.ports.opening import Opened
 from redrive.ports.transport import Transport
@@ -32,13 +33,14 @@ TRANSPORTS: dict[str, Callable[[str], Transport]] = {
 """The scheme of a target's URL → what makes its transport, given the rest of the URL."""
 
 
-def open(url: str | None = None, *, telemetry: Telemetry = SILENT) -> DeadLetters:
+def open(url: str | None = None) -> DeadLetters:
     """The whole for a store's URL; what the URL does not say comes from settings: environment, file, defaults."""
-    return connect(load({"store": url}).settings, telemetry=telemetry)
+    return connect(load({"store": url}).settings)
 
 
-def connect(settings: Settings, *, telemetry: Telemetry = SILENT) -> DeadLetters:
-    """The whole for these settings. Nothing is touched until its first use."""
+def connect(settings: Settings, *meters: Meter) -> DeadLetters:
+    """The whole for these settings, measured by these meters too. Nothing is touched until its first use."""
+    telemetry = _telemetry(settings, meters)
     opened = store(settings.store)
     letters = ObservedLetters(opened.letters, telemetry)
     journal = None
@@ -57,6 +59,15 @@ def connect(settings: Settings, *, telemetry: Telemetry = SILENT) -> DeadLetters
         ),
         telemetry=telemetry,
     )
+
+
+def _telemetry(settings: Settings, meters: tuple[Meter, ...]) -> Telemetry:
+    """Where measurements go: to the meters given, and to OpenTelemetry when it is installed and wanted."""
+    if not settings.telemetry or importlib.util.find_spec("opentelemetry") is None:
+        return Telemetry(meters=meters)
+    from redrive.engine.otel import OtelMeter, OtelTracer
+
+    return Telemetry(meters=(*meters, OtelMeter()), tracer=OtelTracer())
 
 
 def store(url: str) -> Opened:

@@ -24,12 +24,16 @@ from redrive.engine.guard import After, Guard
 from redrive.engine.hold import Holder, JournalLike
 from redrive.engine.redrive import Redriver, Report
 from redrive.engine.telemetry import SILENT, Telemetry
+from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.errors import UnknownLetter
+from redrive.model.errors import IllegalTransition, LeaseLost, LetterLeased, UnknownLetter
+from redrive.model.lease import Claimed
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
 from redrive.model.policy import Policy
 from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query
+from redrive.model.settlement import Outcome, Settled, Settlement
+from redrive.model.status import ensure_legal
 from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
 from redrive.ports.inline import is_inline
@@ -181,6 +185,31 @@ class DeadLetters:
             telemetry=self.telemetry,
         )
         return await redriver.run(list(dict.fromkeys(ids)), batch=batch)
+
+    async def amend(self, amendment: Amendment) -> Letter:
+        """Change one letter that nobody holds, and give it back as it is then; raises what is in the way."""
+        (answer,) = await self.letters.amend([amendment])
+        letter = await self.get(amendment.id)
+        match answer:
+            case Amended.DONE:
+                return letter
+            case Amended.LEASED:
+                raise LetterLeased(
+                    f"letter {letter.id} is held by somebody; try again when they are done, or when their lease ends"
+                )
+            case Amended.ILLEGAL if amendment.act is not None:
+                ensure_legal(amendment.act, letter.status)
+                raise IllegalTransition(f"cannot {amendment.act} a letter by an amendment")
+            case Amended.STALE:
+                raise IllegalTransition(f"letter {letter.id} was reopened meanwhile: it is at generation {letter.generation} now")
+            case _:
+                raise UnknownLetter(f"there is no letter {amendment.id}")
+
+    async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
+        """End one claim; `LeaseLost` when it was not ours any more, and then nothing was changed."""
+        (answer,) = await self.letters.settle([Settlement.of(claimed.lease, outcome)])
+        if answer is not Settled.DONE:
+            raise LeaseLost(f"the lease on letter {claimed.lease.id} is over; another worker may have it, so drop it")
 
     async def purge(self, query: Query, *, batch: int = 1000) -> int:
         """Remove letters that match and that nobody holds, with their body files; answer how many."""

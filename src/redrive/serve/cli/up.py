@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from redrive import wiring
-from redrive.engine.telemetry import Telemetry
 from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
@@ -36,7 +35,7 @@ async def _stay_up(settings: Settings, as_json: bool) -> None:
     from redrive.serve.http.surface import Surface
 
     meter = PrometheusMeter()
-    async with wiring.connect(settings, telemetry=Telemetry(meters=(meter,))) as dlq:
+    async with wiring.connect(settings, meter) as dlq:
         await dlq.letters.check()
         surface = Surface()
         add_health(surface, dlq, meter)
