@@ -208,10 +208,16 @@ class DeadLetters:
     def get(self, id: UUID | str) -> Letter:
         return self._run(self._dlq.get(id))
 
+    def within(self, query: Query = EVERYTHING) -> Query:
+        return self._dlq.within(query)
+
+    def count(self, query: Query = EVERYTHING) -> int:
+        return self._run(self._dlq.count(query))
+
     def find(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, page: int = 100) -> Iterator[Letter]:
         after: str | None = None
         while True:
-            found = self.letters.find(query, order=order, limit=page, after=after)
+            found = self.letters.find(self.within(query), order=order, limit=page, after=after)
             yield from found.letters
             if (after := found.next) is None:
                 return

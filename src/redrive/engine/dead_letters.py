@@ -140,18 +140,26 @@ class DeadLetters:
             if letter is None:
                 raise UnknownLetter(f"there is no letter {id}")
             return letter
-        page = await self.letters.find(_starting_with(id), limit=2)
+        page = await self.letters.find(self.within(_starting_with(id)), limit=2)
         if not page.letters:
             raise UnknownLetter(f"there is no letter {id}")
         if len(page.letters) > 1:
             raise UnknownLetter(f"more than one letter begins with {id}; give more of the id")
         return page.letters[0]
 
+    def within(self, query: Query = EVERYTHING) -> Query:
+        """The question, asked of this namespace alone. The port `letters` itself knows no such bounds."""
+        return And((Is(Field.NAMESPACE, self.namespace), query))
+
+    async def count(self, query: Query = EVERYTHING) -> int:
+        """How many letters of this namespace match."""
+        return await self.letters.count(self.within(query))
+
     async def find(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, page: int = 100) -> AsyncIterator[Letter]:
-        """All letters that match, a page at a time."""
+        """All letters of this namespace that match, a page at a time."""
         after: str | None = None
         while True:
-            found = await self.letters.find(query, order=order, limit=page, after=after)
+            found = await self.letters.find(self.within(query), order=order, limit=page, after=after)
             for letter in found.letters:
                 yield letter
             if (after := found.next) is None:
@@ -212,9 +220,9 @@ class DeadLetters:
             raise LeaseLost(f"the lease on letter {claimed.lease.id} is over; another worker may have it, so drop it")
 
     async def purge(self, query: Query, *, batch: int = 1000) -> int:
-        """Remove letters that match and that nobody holds, with their body files; answer how many."""
+        """Remove letters of this namespace that match and that nobody holds, with their body files; answer how many."""
         removed = 0
-        while gone := await self.letters.purge(query, limit=batch):
+        while gone := await self.letters.purge(self.within(query), limit=batch):
             await self._holder.drop_bodies(gone)
             removed += len(gone)
         return removed

@@ -31,7 +31,7 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
             return
         from redrive.serve.cli.paper import console, letters_table
 
-        total = dlq.letters.count(query)
+        total = dlq.count(query)
         most = 50 if limit is None else limit or total
         paper = console()
         if not total:
