@@ -11,6 +11,7 @@ import redrive
 from bench.claim import copied, fill, work
 from bench.harness import Effort, Row, Watch, compared, folder
 from bench.samples import letters
+from redrive import EVERYTHING
 from redrive.model.operation import Entry
 
 
@@ -33,7 +34,7 @@ async def _redrive(path: Path, expected: int) -> float:
     async with redrive.open(f"sqlite:{path}") as dlq:
         await dlq.letters.check()
         with Watch() as watch:
-            report = await dlq.redrive(_nothing)
+            report = await dlq.redrive(_nothing, query=EVERYTHING)
         done = report.entries.get(Entry.CONFIRMED, 0)
         assert done == expected, report
     return watch.rate(done)

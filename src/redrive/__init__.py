@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redrive.engine.extract import where
+from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import custom, exponential, immediate, linear, never
 from redrive.model.category import Category
@@ -34,35 +35,53 @@ from redrive.model.errors import (
     UnknownScheme,
     Unsupported,
 )
+from redrive.model.lease import Claim
 from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
 from redrive.model.message import Message
 from redrive.model.policy import Bury, Discard, Policy, Retry, Verdict
-from redrive.model.status import Status
+from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Order
+from redrive.model.settlement import Completed, Failed, Redriven, Released
+from redrive.model.status import Act, Status
 from redrive.version import __version__
 
 if TYPE_CHECKING:
     from redrive.engine.dead_letters import DeadLetters
 
 __all__ = [
+    "EVERYTHING",
+    "Act",
+    "Amendment",
+    "And",
     "Attempt",
     "BadCursor",
     "BadSettings",
     "BodyTooLarge",
     "Bury",
     "Category",
+    "Claim",
+    "Completed",
     "Discard",
+    "Failed",
     "Failure",
+    "Field",
     "Held",
     "IllegalTransition",
+    "Is",
     "LeaseLost",
     "Letter",
     "LetterLeased",
     "Message",
     "MissingExtra",
+    "Not",
     "NotHeld",
+    "Op",
+    "Or",
+    "Order",
     "Origin",
     "Policy",
     "RedriveError",
+    "Redriven",
+    "Released",
     "Retry",
     "RetryPlan",
     "SchemaTooNew",

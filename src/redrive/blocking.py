@@ -24,6 +24,7 @@ from redrive.engine.guard import Guard as AsyncGuard
 from redrive.engine.redrive import Report
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.errors import NotHeld
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
@@ -154,13 +155,15 @@ class Guard:
     def attempt(self, *args: Any, **kwargs: Any) -> Trial:
         return self._guard.attempt(*args, **kwargs)
 
-    def each(self, messages: Iterable[Any], handler: Callable[..., Any], *, concurrency: int = 10) -> list[Handled | Verdict]:
+    def each(
+        self, messages: Iterable[Any], handler: Callable[..., Any], *, concurrency: int = 10
+    ) -> list[Handled | Verdict | NotHeld]:
         run = self._bridge.run_on_loop if iscoroutinefunction(handler) else self._bridge.run
         return run(self._guard.each(messages, handler, concurrency=concurrency))
 
 
 class DeadLetters:
-    """`redrive.DeadLetters` for blocking code."""
+    """`redrive.engine.dead_letters.DeadLetters` for blocking code."""
 
     def __init__(self, dlq: AsyncDeadLetters) -> None:
         self._dlq = dlq
@@ -231,10 +234,11 @@ class DeadLetters:
         *,
         ids: Sequence[UUID] | None = None,
         query: Query | None = None,
+        source: str | None = None,
         batch: int = 100,
         by: str | None = None,
     ) -> Report:
-        return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, batch=batch, by=by))
+        return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, source=source, batch=batch, by=by))
 
     def amend(self, amendment: Amendment) -> Letter:
         return self._run(self._dlq.amend(amendment))

@@ -55,7 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     lease_seconds: Annotated[
         float,
         _about(
-            "How long a claimed letter is its owner's.", "a number of seconds above 0, up to 604800 (a week)", gt=0, le=604_800
+            "How long a claimed letter is its owner's.", "a number of seconds from 0.1 to 604800 (a week)", ge=0.1, le=604_800
         ),
     ] = 60
     listen: Annotated[

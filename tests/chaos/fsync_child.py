@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from redrive.backends.sqlite import Database, SqliteDesk, SqliteLetters
+from redrive.backends.sqlite.connections import Connections
 from redrive.engine.journal import Journal
 from redrive.model.lease import Claim
 from redrive.model.letter import Letter
 from redrive.model.operation import Entry, LedgerRow
 from redrive.model.settlement import Completed, Settlement
 from redrive.ports.inline import drive
-from redrive.testing.samples import START, letter
+from redrive.testing.kit.samples import START, letter
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -35,13 +36,15 @@ SINGLE = 10
 BATCH = 25
 
 
-class Hasty(Database):
-    """A mutant: commits without waiting for the disk."""
+def _hastily(connect: Callable[[Connections], sqlite3.Connection]) -> Callable[[Connections], sqlite3.Connection]:
+    """A mutant: connections that commit without waiting for the disk."""
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = super()._connect()
+    def connected(connections: Connections) -> sqlite3.Connection:
+        connection = connect(connections)
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
+
+    return connected
 
 
 class Marker:
@@ -108,7 +111,9 @@ def crowd_of_threads(
 def live(place: Path, mutant: str) -> None:
     marked = Marker(place)
     tokens = count(1)
-    database = (Hasty if mutant == "hasty database" else Database)(str(place / "letters.db"))
+    if mutant == "hasty database":
+        Connections._connect = _hastily(Connections._connect)  # type: ignore[method-assign]  # that is the mutation
+    database = Database(str(place / "letters.db"))
     store, desk = SqliteLetters(database), SqliteDesk(database)
     use_alone(drive, store, desk, tokens, marked)
     with asyncio.Runner() as runner:

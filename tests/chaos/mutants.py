@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -18,7 +18,7 @@ from redrive.model.operation import Delivery, Entry, LedgerRow, Operation
 from redrive.model.policy import Policy
 from redrive.model.settlement import Completed, Settlement
 from redrive.ports.transport import Transport
-from redrive.testing.kill_way import SOURCE, failing, redriven
+from redrive.testing.kill.way import SOURCE, failing, redriven
 
 
 async def acknowledges_before_holding(dlq: DeadLetters, source: Transport) -> None:
@@ -82,37 +82,33 @@ async def leases_for_ever(dlq: DeadLetters, target: Transport, ids: Sequence[UUI
 
 
 async def renames_what_it_sends(dlq: DeadLetters, target: Transport, ids: Sequence[UUID]) -> None:
-    await redriven(dlq, _Renaming(target), ids)
+    await redriven(dlq, _Changing(target, _renamed), ids)
 
 
 async def spoils_what_it_sends(dlq: DeadLetters, target: Transport, ids: Sequence[UUID]) -> None:
-    await redriven(dlq, _Spoiling(target), ids)
+    await redriven(dlq, _Changing(target, _spoilt), ids)
 
 
 class _Changing:
-    """A transport that does not send what it was given."""
+    """A transport that sends something else than it was given."""
 
-    def __init__(self, target: Transport) -> None:
+    def __init__(self, target: Transport, change: Callable[[Message], Message]) -> None:
         self.name = target.name
         self.receive, self.settle, self.peek = target.receive, target.settle, target.peek
         self._target = target
+        self._change = change
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
-        return await self._target.send([self.changed(message) for message in messages])
-
-    def changed(self, message: Message) -> Message:
-        raise NotImplementedError
+        return await self._target.send([self._change(message) for message in messages])
 
 
-class _Renaming(_Changing):
-    def changed(self, message: Message) -> Message:
-        kept = tuple(pair for pair in message.headers if pair[0] != REDRIVE_ID)
-        return replace(message, headers=(*kept, (REDRIVE_ID, str(uuid4()).encode())))
+def _renamed(message: Message) -> Message:
+    kept = tuple(pair for pair in message.headers if pair[0] != REDRIVE_ID)
+    return replace(message, headers=(*kept, (REDRIVE_ID, str(uuid4()).encode())))
 
 
-class _Spoiling(_Changing):
-    def changed(self, message: Message) -> Message:
-        return replace(message, body=message.body + b"!")
+def _spoilt(message: Message) -> Message:
+    return replace(message, body=message.body + b"!")
 
 
 class Forgetful:

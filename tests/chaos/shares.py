@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from redrive.testing.kill_journal import JOURNAL_POINTS
-from redrive.testing.kill_points import POINTS
-from redrive.testing.samples import is_chaos
+from redrive.testing.kill.journal import JOURNAL_POINTS
+from redrive.testing.kill.points import POINTS
+from redrive.testing.kit.samples import is_chaos
 
 
 class Share(Struct, frozen=True):

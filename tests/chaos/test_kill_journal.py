@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +10,15 @@ import pytest
 
 from redrive.engine.dead_letters import DeadLetters
 from redrive.model.query import EVERYTHING
-from redrive.testing import Outage
-from redrive.testing.kill import Harness, LawBroken
-from redrive.testing.kill_journal import JOURNAL_POINTS, holds_the_journals_law, in_journals, journal_of, journaled_way
-from redrive.testing.kill_law import look
-from redrive.testing.kill_points import Kill
-from redrive.testing.kill_way import Consume, fill, letters_of
+from redrive.testing import Harness, Kill, LawBroken, Outage
+from redrive.testing.kill.journal import JOURNAL_POINTS, holds_the_journals_law, in_journals, journal_of, journaled_way
+from redrive.testing.kill.law import look
+from redrive.testing.kill.way import Consume, fill, letters_of
 from redrive.wiring import store
 from tests.chaos import mutants, shares
+from tests.chaos.instants import Instants
 
 MESSAGES = 6
-LONGEST_LIFE_SECONDS = 0.15
 DRAINING = [point for point in JOURNAL_POINTS if point.split()[1] in ("drain", "put", "removal")]
 
 
@@ -45,12 +42,12 @@ def test_another_process_adopts_and_drains_what_a_killed_one_left(tmp_path: Path
 
 @pytest.mark.parametrize("seed", range(shares.JOURNAL_AT_RANDOM.cases))
 def test_kills_at_any_instant_lose_no_journaled_letter(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
+    instants = Instants(seed)
     killed = harness(tmp_path)
     for _ in range(20 * shares.JOURNAL_AT_RANDOM.kills):
         if killed.kills == shares.JOURNAL_AT_RANDOM.kills:
             break
-        if not killed.live(after_seconds=dice.uniform(0.01, LONGEST_LIFE_SECONDS)):
+        if not instants.live(killed):
             fill(tmp_path, MESSAGES)
     assert killed.live() is False
     assert killed.kills == shares.JOURNAL_AT_RANDOM.kills

@@ -12,7 +12,7 @@ from redrive.model.errors import BadSettings, StoreUnavailable
 from redrive.ports import LetterStore
 from redrive.ports.inline import drive
 from redrive.testing import Clerk, Faulty, Moment, Outage, raising, waiting
-from redrive.testing.samples import START, letter
+from redrive.testing.kit.samples import START, letter
 
 GONE = StoreUnavailable("gone for lunch")
 

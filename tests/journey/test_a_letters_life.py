@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import redrive
-from redrive import Bury, Message, Policy, Retry, Status, exponential
+from redrive import EVERYTHING, Bury, Message, Policy, Retry, Status, exponential
 from redrive.backends.memory import MemoryTransport
 from redrive.model.lease import Claim
 from redrive.model.operation import Entry, OperationStatus
@@ -29,10 +29,11 @@ class Warehouse:
 
 
 def test_a_letters_life(tmp_path: Path) -> None:
-    asyncio.run(life(f"sqlite:{tmp_path}/redrive.db"))
+    assert asyncio.run(life(f"sqlite:{tmp_path}/redrive.db")) == [b'{"pizza": 1}']
 
 
-async def life(url: str) -> None:
+async def life(url: str) -> list[bytes]:
+    """Live it; what was shipped in the end?"""
     warehouse = Warehouse()
     orders = MemoryTransport("orders")
     await orders.send([Message(body=b'{"pizza": 1}', id="order-1", headers=(("tenant", b"acme"),))])
@@ -100,12 +101,12 @@ async def life(url: str) -> None:
     # The fire is out. The letter goes straight to the handler, which says that it worked: the letter is done.
     warehouse.is_on_fire = False
     async with redrive.open(url) as dlq:
-        report = await dlq.redrive(warehouse.ship, by="ann")
+        report = await dlq.redrive(warehouse.ship, by="ann", query=EVERYTHING)
         assert report.entries == {Entry.CONFIRMED: 1}
         operations = await dlq.desk.operations()
         assert [operation.status for operation in operations] == [OperationStatus.FINISHED] * 2
         assert {operation.by for operation in operations} == {"ann"}
         done = await dlq.get(letter.id)
         assert (done.status, done.generation, done.redrive.count) == (Status.COMPLETED, 2, 2)
-        assert warehouse.shipped == [b'{"pizza": 1}']
         assert await dlq.letters.tally(Field.STATUS) == {"completed": 1}
+    return warehouse.shipped

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redrive
-from redrive import Held, Message, Status, blocking, where
+from redrive import EVERYTHING, Held, Message, Status, blocking, where
 from redrive.engine.extract import arguments, decoded
 
 json_values = st.recursive(
@@ -108,11 +108,13 @@ def test_a_letter_of_which_only_the_repr_is_left_is_not_sent() -> None:
     calls = []
     with blocking.open("memory:") as dlq:
         dlq.capture(object(), ValueError("bad"), source="orders")
-        report = dlq.redrive(calls.append)
+        report = dlq.redrive(calls.append, query=EVERYTHING)
         (letter,) = dlq.find()
+        (row,) = dlq.desk.ledger(report.operation)
     assert calls == []
     assert report.entries == {"failed": 1}
-    assert "only the repr" in letter.failure.message
+    assert "only the repr" in row.detail
+    assert (letter.failure.message, letter.attempts) == ("bad", 1)
     assert letter.status is Status.PENDING
 
 

@@ -71,7 +71,7 @@ def test_a_large_body_goes_back_as_it_came(dlq: blocking.DeadLetters) -> None:
     body = os.urandom(10 * LIMIT)
     received: list[bytes] = []
     dlq.capture(body, BAD, source="orders")
-    report = dlq.redrive(received.append)
+    report = dlq.redrive(received.append, query=EVERYTHING)
     assert report.entries == {"confirmed": 1}
     assert received == [body]
 
@@ -86,7 +86,7 @@ def test_a_large_call_goes_back_with_its_arguments(dlq: blocking.DeadLetters) ->
             raise BAD
 
     handle("ü" * LIMIT, number=7)
-    assert dlq.redrive(handle).entries == {"confirmed": 1}
+    assert dlq.redrive(handle, query=EVERYTHING).entries == {"confirmed": 1}
     assert received == [("ü" * LIMIT, 7)] * 2
 
 
@@ -147,7 +147,7 @@ def test_a_body_that_was_tampered_with_is_not_sent(dlq: blocking.DeadLetters, tm
     with pytest.raises(StoreCorrupt, match="is not what was kept"):
         dlq.body(letter)
     received: list[bytes] = []
-    report = dlq.redrive(received.append)
+    report = dlq.redrive(received.append, query=EVERYTHING)
     assert report.entries == {"confirmed": 1, "failed": 1}
     assert received == [b"b" * (2 * LIMIT)]
     assert {one.source_id: one.status for one in dlq.find()} == {"1": Status.PENDING, "2": Status.COMPLETED}
@@ -193,7 +193,7 @@ def test_the_original_of_an_amended_large_body_stays(dlq: blocking.DeadLetters, 
 
 def test_a_redriven_letter_that_is_reopened_with_another_large_body_keeps_the_latest(dlq: blocking.DeadLetters) -> None:
     first = dlq.capture(Message(body=b"1" * (2 * LIMIT), id="7"), BAD, source="orders")
-    dlq.redrive(lambda body: None)
+    dlq.redrive(lambda body: None, query=EVERYTHING)
     again = dlq.capture(Message(body=b"2" * (2 * LIMIT), id="7"), BAD, source="orders")
     assert (first.held, again.held) == (Held.NEW, Held.REOPENED)
     assert dlq.body(dlq.get(first.letter.id)) == b"2" * (2 * LIMIT)

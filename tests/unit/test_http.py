@@ -267,7 +267,8 @@ def test_a_store_that_cannot_be_opened_gets_one_clear_sentence(tmp_path: Path) -
         cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "Error: cannot open nowhere/x.db; does its folder exist, and may you write there?\n"
+    assert done.stderr.endswith("nowhere/x.db; does its folder exist, and may you write there?\n")
+    assert done.stderr.startswith("Error: cannot open /")
 
 
 def test_people_are_told_in_words(tmp_path: Path) -> None:

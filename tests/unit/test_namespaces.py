@@ -26,7 +26,7 @@ def test_a_namespace_sees_counts_purges_and_redrives_only_its_own(tmp_path: Path
         with pytest.raises(UnknownLetter):
             shop.get(str(theirs.id)[:12])
         worked: list[str] = []
-        shop.redrive(worked.append)
+        shop.redrive(worked.append, query=EVERYTHING)
         assert worked == ["a"]
         assert shop.purge(EVERYTHING) == 1
         assert [letter.id for letter in bank.find()] == [theirs.id]

@@ -108,7 +108,7 @@ def test_a_port_that_a_person_set_is_not_taken_for_one_of_kubernetes(tmp_path: P
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ({"lease_seconds": 0}, r"lease_seconds \(flag --lease-seconds\) must be a number of seconds above 0"),
+        ({"lease_seconds": 0}, r"lease_seconds \(flag --lease-seconds\) must be a number of seconds from 0.1"),
         ({"lease_seconds": "nan"}, "must be a number of seconds"),
         ({"lease_seconds": "inf"}, "must be a number of seconds"),
         ({"body_limit": 0}, "must be a whole number of bytes"),

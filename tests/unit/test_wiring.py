@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 import redrive
-from redrive import BadSettings, Held, RedriveError, SchemaTooNew, StoreCorrupt, StoreNotWritable, UnknownScheme, blocking
+from redrive import (
+    EVERYTHING,
+    BadSettings,
+    Held,
+    RedriveError,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreNotWritable,
+    UnknownScheme,
+    blocking,
+)
 from redrive.backends.sqlite.schema import APPLICATION_ID
 
 BAD = ValueError("bad")
@@ -24,7 +34,7 @@ USES: dict[str, Callable[[blocking.DeadLetters], object]] = {
     "count": lambda dlq: dlq.letters.count(),
     "check": lambda dlq: dlq.letters.check(),
     "desk": lambda dlq: dlq.desk.operations(),
-    "redrive": lambda dlq: dlq.redrive(print),
+    "redrive": lambda dlq: dlq.redrive(print, query=EVERYTHING),
 }
 
 
@@ -290,8 +300,28 @@ def test_the_environment_chooses_the_store_and_an_argument_wins(tmp_path: Path, 
     with blocking.open() as dlq:
         assert dlq.capture("x", BAD, source="orders").letter.namespace == "shop"
     with blocking.open(f"sqlite:{tmp_path}/argument.db") as dlq:
-        assert dlq.letters.count() == 0
+        dlq.capture("x", BAD, source="orders")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["argument.db", "environment.db"]
+
+
+def test_looking_makes_no_store_where_there_is_none(tmp_path: Path) -> None:
+    with blocking.open(f"sqlite:{tmp_path}/redrive.db") as dlq:
+        assert (dlq.letters.count(), list(dlq.find()), dlq.desk.operations()) == (0, [], [])
+        assert list(tmp_path.iterdir()) == []
+        dlq.capture("x", BAD, source="orders")
+        assert dlq.letters.count() == 1
+    assert (tmp_path / "redrive.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_process_that_changes_its_folder_goes_on_with_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with blocking.open("sqlite:redrive.db") as dlq:
+        dlq.capture("x", BAD, source="orders")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        dlq.capture("y", BAD, source="orders")
+        assert dlq.letters.count() == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_two_stores_in_memory_are_two_stores() -> None:

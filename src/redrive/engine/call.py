@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from redrive.engine.course import Call, Handled, attempted
+from redrive.engine.course import Call, Handled, attempted, in_turns
 from redrive.engine.describe import describe
 from redrive.engine.extract import REPR, decoded
 from redrive.engine.guard import redelivering
@@ -58,13 +58,7 @@ class FunctionTransport:
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
         if not inspect.iscoroutinefunction(self._handler):
             return [await self._deliver(message) for message in messages]
-        turns = asyncio.Semaphore(self._concurrency)
-
-        async def in_turn(message: Message) -> Delivery:
-            async with turns:
-                return await self._deliver(message)
-
-        return list(await asyncio.gather(*map(in_turn, messages)))
+        return await in_turns(self._deliver, messages, self._concurrency)
 
     async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:
         self._cannot("received from")
@@ -78,17 +72,22 @@ class FunctionTransport:
     async def _deliver(self, message: Message) -> Delivery:
         token = redelivering.set(True)
         try:
-            args, kwargs = self._arguments(message)
-            call = Call(handler=self._handler, args=args, kwargs=kwargs)
-            if not inspect.iscoroutinefunction(self._handler):
-                result = await asyncio.to_thread(_called, call)
-                call = Call(handler=lambda: result)
-            outcome = await attempted(call)
-        except (Exception, SystemExit) as error:
-            return Refused(failure=describe(error))
+            try:
+                args, kwargs = self._arguments(message)
+            except Exception as error:
+                return Refused(failure=describe(error), was_reached=False)
+            outcome = await self._outcome(Call(handler=self._handler, args=args, kwargs=kwargs))
         finally:
             redelivering.reset(token)
         return Delivered(confirmed=True) if isinstance(outcome, Handled) else Refused(failure=describe(outcome))
+
+    async def _outcome(self, call: Call) -> Handled | BaseException:
+        if inspect.iscoroutinefunction(self._handler):
+            return await _awaited(call)
+        result = await _in_a_thread(call)
+        if isinstance(result, Handled) and inspect.isawaitable(result.result):
+            return await _awaited(Call(handler=lambda: result.result))
+        return result
 
     def _arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if next(iter(self._types.values()), None) is Message:
@@ -106,13 +105,42 @@ class FunctionTransport:
         raise Unsupported(f"a function can be sent to, but not {verb}: {self.name}")
 
 
-def _called(call: Call) -> Any:
-    """Call a plain function; what it gives may still have to be awaited."""
+def _called(call: Call) -> Handled | BaseException:
+    """Call a plain function; what it gives may still have to be awaited.
+
+    An error comes back as a value: asyncio cannot carry a `StopIteration` from one thread to another.
+    """
     assert call.handler is not None
-    result = call.handler(*call.args, **call.kwargs)
+    try:
+        result = call.handler(*call.args, **call.kwargs)
+    except (Exception, SystemExit) as error:
+        return error
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError("a generator function does nothing when it is called; wrap it in a function that runs it")
-    return result
+        return TypeError("a generator function does nothing when it is called; wrap it in a function that runs it")
+    return Handled(result)
+
+
+async def _awaited(call: Call) -> Handled | BaseException:
+    try:
+        return await attempted(call)
+    except SystemExit as exited:
+        return exited
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The handler cancelled itself: that is its answer, not our end.
+        return cancelled
+
+
+async def _in_a_thread(call: Call) -> Handled | BaseException:
+    """Like `asyncio.to_thread`, but when cancelled it waits for the thread: nobody may think the handler is done before it is."""
+    running = asyncio.ensure_future(asyncio.to_thread(_called, call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 def _model_types(handler: Callable[..., Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -33,18 +33,17 @@ class Labels(Struct, frozen=True, kw_only=True):
     retry: RetryPlan = RetryPlan()
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
-    priority: int = 0
 
 
 def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: datetime) -> Letter:
     """The letter for a message whose tries all failed.
 
-    A message that redrive had sent back becomes the same letter again, one generation on. A message without an id of
-    its own gets the occurrence's id, so that two of them are never taken for one.
+    A message that redrive had sent back becomes the same letter again, one generation on; a mark that names a letter of
+    another source is not believed. A message without an id of its own gets the occurrence's id, so that two of them are
+    never taken for one.
     """
     occurrence = uuid4()
-    source_id = clean(message.id) if message.id is not None else str(occurrence)
-    generation = message.generation + 1
+    source_id, generation = _identified(message, labels, str(occurrence))
     history = tuple(
         Attempt(
             at=one.at,
@@ -60,7 +59,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
     is_exhausted = plan.policy != "never" and plan.max_retries == plan.retry_count
     first_at = tries[0].at - (tries[0].took or timedelta())
     return Letter(
-        id=message.redrive_id or letter_id(labels.namespace, labels.source, source_id),
+        id=letter_id(labels.namespace, labels.source, source_id),
         namespace=labels.namespace,
         source=labels.source,
         source_id=source_id,
@@ -74,15 +73,28 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         origin=message.origin,
         failure=tries[-1].failure,
         history=history,
-        first_received_at=message.received_at or first_at,
+        first_received_at=_aware(message.received_at) or first_at,
         dead_lettered_at=now,
         updated_at=now,
         retry=plan,
         status=Status.EXHAUSTED if is_exhausted else Status.PENDING,
         tags=labels.tags,
         metadata=labels.metadata,
-        priority=labels.priority,
     )
+
+
+def _identified(message: Message, labels: Labels, minted: str) -> tuple[str, int]:
+    """The message's id at its source, and the generation that its failure opens."""
+    own = clean(message.id) if message.id is not None else None
+    for candidate in (own, message.redrive_source_id):
+        if candidate is not None and letter_id(labels.namespace, labels.source, candidate) == message.redrive_id:
+            return candidate, message.generation + 1
+    return own if own is not None else minted, 1
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    """An instant without a zone is taken as UTC, which is what brokers mean by it."""
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _begun(plan: RetryPlan, now: datetime) -> RetryPlan:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
 from time import perf_counter
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,9 +21,14 @@ from redrive.engine.extract import Extractor, arguments
 from redrive.model.letter import Letter
 from redrive.model.message import Message
 from redrive.model.policy import Bury, Discard, Policy, Retry, Verdict
-from redrive.ports.inline import is_inline
+from redrive.ports.inline import is_inline, outside
 
 log = logging.getLogger("redrive.guard")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_LONGEST_WAIT = timedelta(days=365)
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -115,6 +120,19 @@ class Course:
         return Try(at=datetime.now(UTC), failure=in_short(error), took=took)
 
 
+async def in_turns(work: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], concurrency: int) -> list[R]:
+    """Work on all items, so many at a time. When it is cancelled, none of them is still being worked on."""
+    turns = asyncio.Semaphore(concurrency)
+
+    async def take_turn(item: T) -> R:
+        async with turns:
+            return await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(take_turn(item)) for item in items]
+    return [task.result() for task in tasks]
+
+
 async def attempted(call: Call) -> Handled | Exception:
     """One try. An error comes back as a value.
 
@@ -123,7 +141,8 @@ async def attempted(call: Call) -> Handled | Exception:
     """
     assert call.handler is not None
     try:
-        result = call.handler(*call.args, **call.kwargs)
+        with outside():
+            result = call.handler(*call.args, **call.kwargs)
         if isawaitable(result):
             result = asyncio.run(_awaited(result)) if is_inline() else await result
     except Exception as error:
@@ -136,6 +155,7 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 
 async def _sleep(delay: timedelta) -> None:
+    delay = min(delay, _LONGEST_WAIT)
     if is_inline():
         time.sleep(delay.total_seconds())  # noqa: ASYNC251 - driven from blocking code: there is no loop to wait on
     else:

@@ -26,7 +26,8 @@ from redrive.engine.redrive import Redriver, Report
 from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.errors import IllegalTransition, LeaseLost, LetterLeased, UnknownLetter
+from redrive.model.backoff import named
+from redrive.model.errors import BadSettings, IllegalTransition, LeaseLost, LetterLeased, UnknownLetter
 from redrive.model.lease import Claimed
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
@@ -98,6 +99,7 @@ class DeadLetters:
         metadata: Mapping[str, Any] | None = None,
     ) -> Guard:
         """Guard a consumer: `@dlq.guard(source="orders")`. See `redrive.engine.guard` for what its caller sees."""
+        named(retry.policy)
         labels = Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
         course = Course(labels, policy=policy, extract=extract, traceback_limit=self.limits.traceback)
         return Guard(course, self.hold, after=after)
@@ -175,13 +177,19 @@ class DeadLetters:
         *,
         ids: Sequence[UUID] | None = None,
         query: Query | None = None,
+        source: str | None = None,
         batch: int = 100,
         by: str | None = None,
     ) -> Report:
-        """Send letters to a target and settle each by what became of it. The selection is frozen when this begins."""
+        """Send letters to a target and settle each by what became of it. The selection is frozen when this begins.
+
+        Say which: `ids`, those of a `source`, or those that match a `query` (`EVERYTHING` means just that).
+        """
+        if (ids is not None) + (query is not None) + (source is not None) != 1:
+            raise BadSettings("say which letters to redrive with one of ids, source or query")
         if ids is None:
-            chosen = query if query is not None else EVERYTHING
-            ids = [letter.id async for letter in self.find(chosen, order=Order.OLDEST, page=1000)]
+            chosen = query if query is not None else Is(Field.SOURCE, source)
+            ids = [letter.id async for letter in self.find(chosen, order=Order.OLDEST)]
         transport = FunctionTransport(to) if callable(to) else to
         redriver = Redriver(
             self.letters,
@@ -196,7 +204,7 @@ class DeadLetters:
 
     async def amend(self, amendment: Amendment) -> Letter:
         """Change one letter that nobody holds, and give it back as it is then; raises what is in the way."""
-        (answer,) = await self.letters.amend([amendment])
+        (answer,) = await self.letters.amend([await self._holder.slim(amendment)])
         letter = await self.get(amendment.id)
         match answer:
             case Amended.DONE:

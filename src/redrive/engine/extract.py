@@ -53,16 +53,17 @@ def where(
 ) -> Extractor:
     """An extractor that finds a message's parts in the handler's first argument.
 
+    With `body`, only that part is kept, and goes back as it was; drive it to a handler that takes a `redrive.Message`.
+
     `redrive_id` and `generation` are read from the headers `redrive-id` and `redrive-generation` unless said otherwise.
     """
 
     def extract(*args: Any, **kwargs: Any) -> Message:
         first = args[0] if args else next(iter(kwargs.values()))
-        raw = look(first, body) if body else first
-        content, content_type = encoded(raw)
+        content = arguments(look(first, body)) if body else arguments(*args, **kwargs)
         message = Message(
-            body=content,
-            content_type=content_type,
+            body=content.body,
+            content_type=content.content_type,
             id=_text(look(first, id)) if id else None,
             headers=as_headers(look(first, headers) or ()) if headers else (),
             key=_raw(look(first, key)) if key else None,

@@ -9,20 +9,20 @@ When the letter could not be held, `NotHeld` is raised whatever was chosen: the 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import ContextVar
 from inspect import iscoroutinefunction
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, assert_never, overload
+from uuid import UUID
 
 from msgspec import Struct
 
-from redrive.engine.course import Call, Course, Ended, Handled, attempted
+from redrive.engine.course import Call, Course, Ended, Handled, attempted, in_turns
 from redrive.engine.wrap import wrapped
 from redrive.model.arrival import Held
-from redrive.model.errors import BadSettings
+from redrive.model.errors import BadSettings, NotHeld
 from redrive.model.letter import Letter
 from redrive.model.policy import Retry, Verdict
 from redrive.ports.inline import drive, is_inline
@@ -69,8 +69,10 @@ class Guard:
 
     async def each(
         self, messages: Iterable[Any], handler: Callable[..., Any], *, concurrency: int = 10
-    ) -> list[Handled | Verdict]:
+    ) -> list[Handled | Verdict | NotHeld]:
         """Work through a batch: one bad message does not fail the rest. All letters are held in one go, at the end.
+
+        A message whose letter could not be held is answered with its `NotHeld`: do not acknowledge that one.
 
         A coroutine function works on `concurrency` messages at a time, a plain function on one after another.
         """
@@ -85,24 +87,36 @@ class Guard:
         if is_inline() or not iscoroutinefunction(handler):
             ends = [await work(message) for message in messages]
         else:
-            turns = asyncio.Semaphore(concurrency)
-
-            async def take_turn(message: Any) -> Handled | Ended:
-                async with turns:
-                    return await work(message)
-
-            ends = await asyncio.gather(*map(take_turn, messages))
-        await self._hold([end.letter for end in ends if isinstance(end, Ended) and end.letter is not None])
-        return [end.verdict if isinstance(end, Ended) else end for end in ends]
+            ends = await in_turns(work, messages, concurrency)
+        refused = await self._held([end.letter for end in ends if isinstance(end, Ended) and end.letter is not None])
+        return [_told(end, refused) for end in ends]
 
     async def finish(self, call: Call, error: Exception, started: float) -> Handled | Ended:
         """Take a failing message to its end, its letter held."""
-        end = await self._course.run(call, error, started)
-        if isinstance(end, Ended) and end.letter is not None:
-            await self._hold([end.letter])
-            if self._after == "raise":
-                end.error.add_note(f"redrive: held as letter {end.letter.id}")
+        try:
+            end = await self._course.run(call, error, started)
+            if isinstance(end, Ended) and end.letter is not None:
+                await self._hold([end.letter])
+        except NotHeld:
+            raise
+        except Exception as unexpected:
+            raise NotHeld(f"the message could not be held: {unexpected}; do not acknowledge the source") from unexpected
+        if isinstance(end, Ended) and end.letter is not None and self._after == "raise":
+            end.error.add_note(f"redrive: held as letter {end.letter.id}")
         return end
+
+    async def _held(self, letters: list[Letter]) -> dict[UUID, NotHeld]:
+        """Hold letters together, or, when that fails, one by one; answer for those that could not be held."""
+        refused: dict[UUID, NotHeld] = {}
+        try:
+            await self._hold(letters)
+        except NotHeld:
+            for letter in letters:
+                try:
+                    await self._hold([letter])
+                except NotHeld as error:
+                    refused[letter.id] = error
+        return refused
 
     def is_raised(self, end: Ended) -> bool:
         """Does the caller see the error? Also when nothing was held: only the error makes the source deliver again."""
@@ -176,6 +190,12 @@ class Trial:
         assert isinstance(end, Ended)
         self.verdict, self.letter = end.verdict, end.letter
         return not isinstance(end.verdict, Retry) and not self._guard.is_raised(end)
+
+
+def _told(end: Handled | Ended, refused: dict[UUID, NotHeld]) -> Handled | Verdict | NotHeld:
+    if isinstance(end, Handled):
+        return end
+    return refused.get(end.letter.id, end.verdict) if end.letter is not None else end.verdict
 
 
 def _given(answer: Any) -> Any:

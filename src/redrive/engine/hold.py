@@ -7,11 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
+from uuid import uuid4
 
 from msgspec.structs import replace
 
 from redrive.engine import metrics
 from redrive.engine.telemetry import Telemetry
+from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.errors import BodyTooLarge, NotHeld, RedriveError, StoreError
 from redrive.model.letter import BodyRef, Letter
@@ -21,6 +23,15 @@ from redrive.ports.letters import LetterStore
 log = logging.getLogger("redrive.hold")
 
 _DRAIN_PAUSE_SECONDS = 1.0
+_MAY_NOT_NEED_IT = (Held.ATTEMPT, Held.DUPLICATE, Held.REOPENED)
+"""Ways to be held in which the letter may have its body already."""
+
+
+def body_refs(letter: Letter | None) -> list[BodyRef]:
+    """Every body file that a letter needs."""
+    if letter is None:
+        return []
+    return [ref for ref in (letter.body_ref, letter.original and letter.original.body_ref) if ref]
 
 
 class JournalLike(Protocol):
@@ -77,6 +88,7 @@ class Holder:
             self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
             answers = [Held.JOURNALED] * len(slim)
             self._tend()
+        await self._drop_unused(slim, answers)
         for letter, held in zip(slim, answers, strict=True):
             labels = {"source": letter.source, "held": held.value, "category": letter.failure.category.value}
             self._telemetry.add(metrics.LETTERS_HELD, 1, **labels)
@@ -121,11 +133,26 @@ class Holder:
 
     async def drop_bodies(self, letters: Sequence[Letter]) -> None:
         """Remove the body files of letters that are gone."""
-        refs: list[BodyRef] = []
-        for letter in letters:
-            refs += [ref for ref in (letter.body_ref, letter.original and letter.original.body_ref) if ref]
+        refs = [ref for letter in letters for ref in body_refs(letter)]
         if refs and self._bodies is not None:
             await self._bodies.drop(refs)
+
+    async def _drop_unused(self, letters: Sequence[Letter], answers: Sequence[Held]) -> None:
+        """Remove body files that the store did not take, because the letter has its body already."""
+        kept = [letter for letter, held in zip(letters, answers, strict=True) if letter.body_ref and held in _MAY_NOT_NEED_IT]
+        if not kept or self._bodies is None:
+            return
+        for letter, known in zip(kept, await self._store.get([letter.id for letter in kept]), strict=True):
+            if letter.body_ref is not None and letter.body_ref not in body_refs(known):
+                await self._bodies.drop([letter.body_ref])
+
+    async def slim(self, amendment: Amendment) -> Amendment:
+        """The amendment with a body over the limit in a file, as it would be for a letter."""
+        if not isinstance(amendment.body, bytes) or len(amendment.body) <= self._body_limit:
+            return amendment
+        if self._bodies is None:
+            raise BodyTooLarge(f"the new body has {len(amendment.body)} bytes, the limit is {self._body_limit}; raise body_limit")
+        return replace(amendment, body=b"", body_ref=await self._bodies.keep(f"{amendment.id}-{uuid4()}", amendment.body))
 
     async def _slimmed(self, letter: Letter) -> Letter:
         size = len(letter.body)
@@ -137,7 +164,8 @@ class Holder:
                 " raise body_limit, or use a store that keeps large bodies in files"
             )
         try:
-            ref = await self._bodies.keep(f"{letter.id}-{letter.generation}", letter.body)
+            # A file of its own for each failure: no purge of another one's letter can take it away.
+            ref = await self._bodies.keep(f"{letter.id}-{letter.history[-1].occurrence}", letter.body)
         except StoreError as error:
             raise NotHeld(f"the body of message '{letter.source_id}' could not be kept: {error}") from error
         return replace(letter, body=b"", body_ref=ref)

@@ -7,6 +7,7 @@ that is sent again under the same `redrive-id`, never one that is lost or taken 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine import metrics
-from redrive.engine.claim import Heartbeat
 from redrive.engine.describe import describe
+from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.hold import Holder
 from redrive.engine.telemetry import Telemetry
 from redrive.model.backoff import named
@@ -93,22 +94,32 @@ class Redriver:
             stopped = str(error)
         finally:
             status = OperationStatus.STOPPED if stopped else OperationStatus.FINISHED
-            await asyncio.shield(self._desk.save([replace(operation, status=status, finished_at=datetime.now(UTC))]))
+            with contextlib.suppress(StoreError):
+                await asyncio.shield(self._desk.save([replace(operation, status=status, finished_at=datetime.now(UTC))]))
         return Report(operation=operation.id, entries=dict(entries), skipped=skipped, overtaken=overtaken, stopped=stopped)
 
     async def _drive(self, operation: UUID, claimed: list[Claimed]) -> tuple[list[Entry], int]:
+        deliveries: list[Delivery] | None = None
+        started = datetime.now(UTC)
         try:
             async with Heartbeat(self._store, [one.lease for one in claimed], self._lease):
                 prepared = [await self._prepared(one.letter) for one in claimed]
                 await self._record(operation, claimed, [(Entry.INTENDED, "")] * len(claimed))
                 started = datetime.now(UTC)
                 deliveries = await self._sent(prepared)
-        except BaseException:
-            # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
-            await asyncio.shield(self._let_go(claimed))
-            raise
+        finally:
+            if deliveries is None:
+                # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
+                await asyncio.shield(self._let_go(claimed))
+            else:
+                # What is known of the sending is not lost to a cancellation.
+                outcome = await asyncio.shield(self._settle(operation, claimed, deliveries, datetime.now(UTC) - started))
+        return outcome
+
+    async def _settle(
+        self, operation: UUID, claimed: list[Claimed], deliveries: list[Delivery], took: timedelta
+    ) -> tuple[list[Entry], int]:
         now = datetime.now(UTC)
-        took = now - started
         verdicts = [
             _judged(one.letter, delivery, operation, now, took) for one, delivery in zip(claimed, deliveries, strict=True)
         ]
@@ -136,7 +147,7 @@ class Redriver:
         try:
             return outgoing(letter, await self._holder.body_of(letter))
         except StoreError as error:
-            return Refused(failure=describe(error))
+            return Refused(failure=describe(error), was_reached=False)
 
     async def _record(self, operation: UUID, claimed: list[Claimed], entries: list[tuple[Entry, str]]) -> None:
         now = datetime.now(UTC)
@@ -169,6 +180,8 @@ def _judged(letter: Letter, delivery: Delivery, operation: UUID, now: datetime, 
             return Entry.CONFIRMED, "", Completed(operation=operation)
         case Delivered():
             return Entry.SENT, "", Redriven(operation=operation)
+        case Refused(failure=failure, was_reached=False):
+            return Entry.FAILED, failure.message, Released()
         case Refused(failure=failure):
             attempt = _attempt(letter, now, took, failure.type, failure.message)
             retry_at = _next_retry(letter, now)
@@ -185,5 +198,9 @@ def _attempt(letter: Letter, now: datetime, took: timedelta, error: str, message
 
 
 def _next_retry(letter: Letter, now: datetime) -> datetime | None:
-    delay = named(letter.retry.policy).delay(letter.retry.retry_count + 1)
-    return None if delay is None else now + delay
+    try:
+        delay = named(letter.retry.policy).delay(letter.retry.retry_count + 1)
+        return None if delay is None else now + delay
+    except (BadSettings, OverflowError):
+        # Another release's policy, or a time beyond the calendar: a person decides.
+        return None

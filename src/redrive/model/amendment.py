@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from redrive.model.letter import BodyRef, Headers, Letter, Original
+from redrive.model.letter import BodyRef, Headers, Letter, original_of
 from redrive.model.status import TRANSITIONS, Act, Status
 
 _LEADS_TO = {
@@ -75,9 +75,7 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
         content.setdefault("body_ref", None)
     if content:
         changes |= content
-        changes["original"] = letter.original or Original(
-            body=letter.body, body_ref=letter.body_ref, content_type=letter.content_type, headers=letter.headers
-        )
+        changes["original"] = letter.original or original_of(letter)
     if amendment.next_retry_at is not UNSET:
         changes["retry"] = replace(letter.retry, next_retry_at=amendment.next_retry_at)
     if amendment.act is not None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from redrive.model.letter import Attempt, Letter, occurrences, with_attempts
+from redrive.model.letter import Attempt, Letter, occurrences, original_of, with_attempts
 from redrive.model.status import OPEN, Status
 
 
@@ -40,6 +40,8 @@ def arrive(known: Letter | None, arriving: Letter, now: datetime) -> tuple[Lette
     fresh = [attempt for attempt in arriving.history if attempt.occurrence.bytes not in seen]
     if not fresh:
         return known, Held.DUPLICATE
+    # No message was sent at a generation that this letter has not reached.
+    arriving = replace(arriving, generation=min(arriving.generation, known.generation + 1))
     was_redriven = arriving.generation > 1
     if was_redriven and arriving.generation < known.generation:
         return known, Held.DUPLICATE
@@ -56,8 +58,10 @@ def arrive(known: Letter | None, arriving: Letter, now: datetime) -> tuple[Lette
 
 def _reopened(known: Letter, arriving: Letter, fresh: list[Attempt], generation: int, now: datetime) -> Letter:
     """The known letter, opened again: identity, story and repairs stay; content and failure are the latest."""
+    is_same = _is_same_content(known, arriving)
     letter = replace(
         arriving,
+        body_ref=known.body_ref if is_same else arriving.body_ref,
         namespace=known.namespace,
         source=known.source,
         source_id=known.source_id,
@@ -73,6 +77,12 @@ def _reopened(known: Letter, arriving: Letter, fresh: list[Attempt], generation:
         tags=tuple(dict.fromkeys((*known.tags, *arriving.tags))),
         metadata={**known.metadata, **arriving.metadata},
         redrive=known.redrive,
-        original=known.original,
+        original=known.original or (None if is_same else original_of(known)),
     )
     return with_attempts(letter, [replace(attempt, generation=generation) for attempt in fresh])
+
+
+def _is_same_content(known: Letter, arriving: Letter) -> bool:
+    if known.body_ref is None or arriving.body_ref is None:
+        return known.body_ref == arriving.body_ref and known.body == arriving.body
+    return known.body_ref.sha256 == arriving.body_ref.sha256

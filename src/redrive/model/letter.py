@@ -176,9 +176,20 @@ def letter_id(namespace: str, source: str, source_id: str) -> UUID:
 def headers(given: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Headers:
     """Headers from a mapping or pairs; bytes stay as they are, all else becomes text in UTF-8."""
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple(
-        (str(name), value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")) for name, value in pairs
-    )
+    return tuple((str(name), _header(value)) for name, value in pairs)
+
+
+def _header(value: Any) -> bytes:
+    if value is None:
+        return b""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+def original_of(letter: Letter) -> Original:
+    """The letter's content as it is now, to be kept."""
+    return Original(body=letter.body, body_ref=letter.body_ref, content_type=letter.content_type, headers=letter.headers)
 
 
 def with_attempts(letter: Letter, attempts: Iterable[Attempt]) -> Letter:

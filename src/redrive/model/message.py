@@ -11,6 +11,8 @@ from redrive.model.letter import Headers, Letter, Origin
 
 REDRIVE_ID = "redrive-id"
 REDRIVE_GENERATION = "redrive-generation"
+REDRIVE_SOURCE_ID = "redrive-source-id"
+"""With it, a consumer can tell that the mark belongs to a letter of its own source: the id is a digest of all three names."""
 
 _DIGITS = 9
 """A longer generation is no number of ours, and would not fit everywhere."""
@@ -42,6 +44,11 @@ class Message(Struct, frozen=True, kw_only=True):
             return None
 
     @property
+    def redrive_source_id(self) -> str | None:
+        """The id that the message had when it became a letter."""
+        return next((value.decode("utf-8", "replace") for name, value in self.headers if name.lower() == REDRIVE_SOURCE_ID), None)
+
+    @property
     def generation(self) -> int:
         """The letter's generation when it was sent; 0: redrive did not send this message."""
         raw = self._header(REDRIVE_GENERATION)
@@ -57,8 +64,12 @@ class Message(Struct, frozen=True, kw_only=True):
 
 def outgoing(letter: Letter, body: bytes) -> Message:
     """The message to send for a letter: its content, marked with the letter's id and generation."""
-    marks = ((REDRIVE_ID, str(letter.id).encode()), (REDRIVE_GENERATION, str(letter.generation).encode()))
-    kept = tuple(pair for pair in letter.headers if pair[0].lower() not in (REDRIVE_ID, REDRIVE_GENERATION))
+    marks = (
+        (REDRIVE_ID, str(letter.id).encode()),
+        (REDRIVE_GENERATION, str(letter.generation).encode()),
+        (REDRIVE_SOURCE_ID, letter.source_id.encode()),
+    )
+    kept = tuple(pair for pair in letter.headers if pair[0].lower() not in {name for name, _ in marks})
     return Message(
         body=body,
         content_type=letter.content_type,

@@ -21,6 +21,8 @@ class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
     """The target did not take it, or its handler failed."""
 
     failure: Failure
+    was_reached: bool = True
+    """False: nobody was asked, e.g. because the body is missing. Then the letter stays as it was."""
 
 
 class Unknown(Struct, frozen=True, kw_only=True, tag="unknown"):

@@ -57,7 +57,7 @@ TRANSITIONS: dict[Act, tuple[frozenset[Status], frozenset[Status]]] = {
     Act.FAIL: (_LEASED, OPEN),
     Act.CONFIRM: (frozenset({Status.REDRIVEN}), frozenset({Status.COMPLETED})),
     Act.REOPEN: (_CLOSED | OPEN | _LEASED, OPEN),
-    Act.REQUEUE: (OPEN, frozenset({Status.PENDING})),
+    Act.REQUEUE: (OPEN | {Status.REDRIVEN}, frozenset({Status.PENDING})),
     Act.QUARANTINE: (OPEN | {Status.REDRIVEN}, frozenset({Status.QUARANTINED})),
     Act.ARCHIVE: (OPEN | {Status.REDRIVEN, Status.COMPLETED}, frozenset({Status.ARCHIVED})),
     Act.RESTORE: (frozenset({Status.ARCHIVED, Status.DISCARDED}), frozenset({Status.PENDING})),

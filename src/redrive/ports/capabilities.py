@@ -11,7 +11,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     embedded: bool = False
     """Lives in this process or machine: when it cannot hold a letter the caller is told, there is no journal."""
     inline: bool = False
-    """Its verbs finish without suspending when driven from blocking code (see `redrive.engine.drive`)."""
+    """Its verbs finish without suspending when driven from blocking code (see `redrive.ports.inline`)."""
     shared: bool = False
     """Several processes may use it at once."""
     groups: bool = False

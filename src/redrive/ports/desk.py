@@ -13,7 +13,7 @@ class Desk(Protocol):
     """Keeps operations, their ledgers and the audit, durably."""
 
     async def identity(self) -> UUID:
-        """This desk's own id, minted when it was made: a store remembers it and refuses another."""
+        """This desk's own id, minted when it was made."""
         ...
 
     async def save(self, operations: Sequence[Operation]) -> None:

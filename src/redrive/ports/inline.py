@@ -8,7 +8,8 @@ blocking face pays for no hop through another thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +25,16 @@ _here = _Here()
 def is_inline() -> bool:
     """Is this thread driving a verb by hand right now? Then do not suspend."""
     return _here.depth > 0
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """While somebody else's code is called from a driven verb: it may run event loops of its own."""
+    depth, _here.depth = _here.depth, 0
+    try:
+        yield
+    finally:
+        _here.depth = depth
 
 
 def drive(verb: Coroutine[Any, Any, T]) -> T:

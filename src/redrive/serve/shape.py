@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import json, to_builtins
 
 from redrive.model.letter import Letter
-from redrive.model.query import Group
 
 SCHEMA = 1
 """Raised when a field changes its meaning or goes; new fields may appear without."""
@@ -25,11 +24,6 @@ def letter_shape(letter: Letter) -> dict[str, Any]:
         shape["original"] |= _bytes("body", letter.original.body)
         shape["original"]["headers"] = [{"name": name} | _bytes("value", value) for name, value in letter.original.headers]
     shape["attempts"] = letter.attempts
-    return shape
-
-
-def group_shape(group: Group) -> dict[str, Any]:
-    shape: dict[str, Any] = to_builtins(group)
     return shape
 
 

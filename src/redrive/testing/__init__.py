@@ -1,28 +1,71 @@
-"""Published conformance kits for the ports, samples to test with, and wrappers that inject faults. Needs `redrive[testing]`."""
+"""Published conformance kits for the ports, and faults and kills to test with. Needs `pip install 'redrive[testing]'`.
+
+A backend that redrive does not know proves itself by subclassing a kit and saying how it is opened:
+
+```python
+from pathlib import Path
 
 import pytest
 
-_KITS = ("claiming", "concurrency", "desk", "finding", "holding", "kills", "kit", "machine", "mending", "oddities")
-# Asserts in a kit explain themselves only if pytest hears of the modules before they are imported.
-pytest.register_assert_rewrite(*(f"{__name__}.{kit}" for kit in _KITS))
+from redrive.ports import LetterStore
+from redrive.testing import LetterStoreContract, Opener
 
-from redrive.testing.desk import DeskContract, DeskOpener  # noqa: E402  # after the line above
-from redrive.testing.faults import Faulty, Moment, Outage, killing, raising, waiting  # noqa: E402
-from redrive.testing.kit import Clerk, Opener  # noqa: E402
-from redrive.testing.letters import LetterStoreContract  # noqa: E402
-from redrive.testing.machine import LetterMachine  # noqa: E402
+
+def open_letters(place: Path) -> LetterStore:
+    return MyLetters(place / "letters")  # a new folder is an empty store, a known one has what a durable store kept
+
+
+class TestMyLetters(LetterStoreContract):
+    @pytest.fixture
+    def opener(self) -> Opener:
+        return open_letters
+```
+
+- `redrive.testing.kit`: what every backend owes its callers (`LetterStoreContract`, `DeskContract`), and letters to try it with.
+- `redrive.testing.kill`: kill -9 at every step of a letter's way (`Harness`, `Kill`), and the law that holds all the same.
+- `redrive.testing.faults`: a store that fails, waits, cuts its answers or is down when the test says so.
+"""
+
+from redrive.model.errors import MissingExtra
+
+try:
+    import hypothesis as _hypothesis  # noqa: F401  # the kits need both, and either may be missing
+    import pytest
+except ImportError as error:
+    raise MissingExtra(f"redrive.testing needs {error.name}; install it with: pip install 'redrive[testing]'") from error
+
+# Asserts in a kit explain themselves only if pytest hears of the modules before they are imported.
+pytest.register_assert_rewrite(f"{__name__}.kit")
+
+from redrive.testing.faults import Faulty, Moment, Outage, killing, raising, waiting  # noqa: E402  # after the line above
+from redrive.testing.kill.harness import Harness, LawBroken, Life  # noqa: E402
+from redrive.testing.kill.points import Kill, Visits  # noqa: E402
+from redrive.testing.kit.clerk import Clerk, Opener  # noqa: E402
+from redrive.testing.kit.desk import DeskContract, DeskOpener  # noqa: E402
+from redrive.testing.kit.letters import LetterStoreContract  # noqa: E402
+from redrive.testing.kit.machine import LetterMachine  # noqa: E402
+from redrive.testing.kit.samples import START, attempt, failure, letter  # noqa: E402
 
 __all__ = [
+    "START",
     "Clerk",
     "DeskContract",
     "DeskOpener",
     "Faulty",
+    "Harness",
+    "Kill",
+    "LawBroken",
     "LetterMachine",
     "LetterStoreContract",
+    "Life",
     "Moment",
     "Opener",
     "Outage",
+    "Visits",
+    "attempt",
+    "failure",
     "killing",
+    "letter",
     "raising",
     "waiting",
 ]

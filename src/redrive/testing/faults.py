@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -77,7 +78,7 @@ def killing() -> Fault:
     return fault
 
 
-class _Wrapped:
+class _Wrapped(ABC):
     """Passes every verb on to a store, through `_around`."""
 
     def __init__(self, store: LetterStore) -> None:
@@ -87,8 +88,9 @@ class _Wrapped:
     def capabilities(self) -> Capabilities:
         return self._store.capabilities
 
+    @abstractmethod
     async def _around(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
-        raise NotImplementedError
+        """Make the call, or let something else happen; the answer is the verb's."""
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         return await self._around("put", lambda: self._store.put(letters, now=now))

@@ -18,6 +18,8 @@ def opened(location: str) -> Opened:
     path = location.removeprefix("//")
     if not path or path == ":memory:" or "\0" in path:
         raise BadSettings("sqlite: needs a path, e.g. sqlite:redrive.db; letters in memory are memory:")
+    # Absolute, so that a process which changes its folder (a daemon does) goes on with the same file.
+    path = str(Path(path).expanduser().absolute())
     database = Database(path)
     return Opened(
         letters=SqliteLetters(database),

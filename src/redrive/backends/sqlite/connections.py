@@ -12,11 +12,12 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
 from redrive.backends.sqlite import schema
 from redrive.backends.sqlite.errors import translating
+from redrive.model.errors import StoreUnavailable
 
 _STATEMENTS = 256
 _TURN_SECONDS = 0.25
@@ -72,7 +73,14 @@ class Connections:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection to read with."""
-        self.writer_is_there()
+        if self._writer is None and self._is_not_there():
+            # Looking must not make a store where there is none: there are just no letters.
+            with closing(schema.empty()) as nothing:
+                yield nothing
+            return
+        if self.was_taken_away:
+            raise StoreUnavailable(f"{self.path} was removed or replaced while it was open; the next letter opens it anew")
+        self._ensure_writer()
         with self._quiet:
             while self._is_forking:
                 self._quiet.wait()
@@ -92,9 +100,19 @@ class Connections:
                         connection.close()
                 self._quiet.notify_all()
 
-    def writer_is_there(self) -> None:
-        """Make, check and upgrade the file, if nobody has yet."""
-        if self._writer is None or self._file != _identity(self.path):
+    def _is_not_there(self) -> bool:
+        """Is there no file yet, in a folder that could hold one?"""
+        try:
+            os.stat(self.path)  # noqa: PTH116 - see `_identity`
+        except FileNotFoundError:
+            return os.access(os.path.dirname(self.path), os.W_OK | os.X_OK)  # noqa: PTH120 - see `_identity`
+        except OSError:
+            return False
+        return False
+
+    def _ensure_writer(self) -> None:
+        """Check and upgrade the file, if nobody has yet."""
+        if self._writer is None:
             with translating(self.path):
                 self.writer()
 
@@ -108,6 +126,9 @@ class Connections:
             self._file = None
 
     def _opened(self) -> sqlite3.Connection:
+        with suppress(OSError):
+            # Letters hold other people's data: the file is its owner's alone. What is wrong with the path, SQLite tells.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         writer = self._connect()
         try:
             # Whose file it is comes first: another program's is not to be touched, not even by the log's mode.
@@ -167,17 +188,20 @@ class _Forks:
 
     def __init__(self) -> None:
         self.all: weakref.WeakSet[Connections] = weakref.WeakSet()
-        self.told: list[Connections] = []
+        self._told: list[Connections] = []
+        self._one_at_a_time = threading.Lock()
 
     def before(self) -> None:
-        self.told = list(self.all)
-        for connections in self.told:
+        self._one_at_a_time.acquire()
+        self._told = list(self.all)
+        for connections in self._told:
             connections.before_fork()
 
     def after(self, *, is_child: bool) -> None:
-        for connections in reversed(self.told):
+        for connections in reversed(self._told):
             connections.after_fork(is_child=is_child)
-        self.told = []
+        self._told = []
+        self._one_at_a_time.release()
 
 
 _forks = _Forks()

@@ -63,6 +63,7 @@ class Database:
         """How long another process may write before we give up."""
         self._connections = Connections(path, before_fork=self._before_fork, after_fork=self._after_fork)
         self._floor = 0
+        self._floor_at = time.monotonic_ns() // 1000
         self._is_closed = False
         self._begin()
 
@@ -112,12 +113,15 @@ class Database:
         """The given instant, else this store's clock, which never goes back behind what it wrote."""
         if given is not None:
             return given
-        self._floor = max(self._floor, time.time_ns() // 1000)
+        # When the system's clock was set back, ours runs on from the last instant, so that leases still come to their end.
+        ticks = time.monotonic_ns() // 1000
+        self._floor, self._floor_at = max(self._floor + ticks - self._floor_at, time.time_ns() // 1000), ticks
         return instant(self._floor)
 
     def passed(self, moment: int) -> None:
         """The clock is known to have passed this instant."""
-        self._floor = max(self._floor, moment)
+        if moment > self._floor:
+            self._floor, self._floor_at = moment, time.monotonic_ns() // 1000
 
     async def check(self) -> None:
         """Raise unless the file is there and can be written; changes nothing."""
@@ -169,18 +173,27 @@ class Database:
 
     def _lead(self) -> None:
         """Take what waits, commit it as one, and answer. Called by whoever holds the lead."""
-        jobs = [self._pending.popleft() for _ in range(min(len(self._pending), _GROUP_LIMIT))]
-        if not jobs:
-            return
-        error = self._commit(jobs)
-        if error is not None and len(jobs) > 1 and not isinstance(error, _EVERYBODYS):
-            # One request of the group is at fault: run each alone, so that only its own caller hears of it.
+        jobs: list[_Job] = []
+        try:
+            while self._pending and len(jobs) < _GROUP_LIMIT:
+                jobs.append(self._pending.popleft())
+            if not jobs:
+                return
+            error = self._commit(jobs)
+            if error is not None and len(jobs) > 1 and not isinstance(error, _EVERYBODYS):
+                # One request of the group is at fault: run each alone, so that only its own caller hears of it.
+                for job in jobs:
+                    job.error = self._commit([job])
+            else:
+                for job in jobs:
+                    job.error = error
+        except BaseException:
+            # Somebody pressed Ctrl-C in the leader's thread: those it led hear that they cannot count on it.
             for job in jobs:
-                job.error = self._commit([job])
-        else:
-            for job in jobs:
-                job.error = error
-        self._answer(jobs)
+                job.error = StoreUnavailable(f"writing to {self.path} was interrupted; try again")
+            raise
+        finally:
+            self._answer(jobs)
 
     def _commit(self, jobs: list[_Job]) -> Exception | None:
         by_verb: dict[Verb[Any, Any], list[_Job]] = {}
@@ -203,10 +216,6 @@ class Database:
                 return translated(error, self.path)
             if isinstance(error, Exception):
                 return error
-            # Somebody pressed Ctrl-C in the leader's thread: those it led hear that nothing was done.
-            for job in jobs:
-                job.error = StoreUnavailable(f"writing to {self.path} was interrupted; try again")
-            self._answer(jobs)
             raise
         return None
 

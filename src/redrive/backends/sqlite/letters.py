@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
+from redrive.ports.inline import is_inline
 
 _NOT_THERE: table.Holding = (None, 0, 0)
 
@@ -140,7 +142,10 @@ class SqliteLetters:
         await self._database.check()
 
     async def close(self) -> None:
-        self._database.close()
+        if is_inline():
+            self._database.close()
+        else:
+            await asyncio.to_thread(self._database.close)
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
         known = table.load(connection, {letter.id for letters, _ in requests for letter in letters})

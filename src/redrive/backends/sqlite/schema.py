@@ -20,12 +20,17 @@ def migrations() -> list[tuple[int, str]]:
 
 def ensure_ours(connection: sqlite3.Connection, path: str) -> None:
     """Refuse another program's database, and one that a newer redrive wrote. Only looks."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != APPLICATION_ID:
+    # In one transaction, so that what another process makes of an empty file is seen whole or not at all.
+    connection.execute("BEGIN")
+    try:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables or application or _version(connection):
-            raise StoreCorrupt(f"{path} is another program's database; choose another path")
-    found, newest = _version(connection), migrations()[-1][0]
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        found = _version(connection)
+    finally:
+        connection.execute("ROLLBACK")
+    if application != APPLICATION_ID and (tables or application or found):
+        raise StoreCorrupt(f"{path} is another program's database; choose another path")
+    newest = migrations()[-1][0]
     if found > newest:
         raise SchemaTooNew(f"{path} has schema {found}, this redrive knows {newest}; upgrade redrive to open it")
 
@@ -48,6 +53,13 @@ def upgrade(connection: sqlite3.Connection) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def empty() -> sqlite3.Connection:
+    """A database without letters, in memory."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    upgrade(connection)
+    return connection
 
 
 def _version(connection: sqlite3.Connection) -> int:

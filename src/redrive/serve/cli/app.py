@@ -86,6 +86,6 @@ def main(args: list[str] | None = None) -> Any:
         # with 1; but nothing is wrong then.
         sys.exit(0 if sys.stdout is not stdout else ended.code)
     except FileNotFoundError as error:
-        click.echo(f"Error: the folder you are in is gone: {error}; go to another one", err=True)
+        click.echo(f"Error: {error.strerror}: {error.filename or 'the folder you are in'}", err=True)
         sys.exit(FAILED)
     sys.exit(status if isinstance(status, int) else 0)

@@ -23,8 +23,6 @@ from redrive.model.message import Message
 from redrive.serve.cli.options import config_option, given_input, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 
-_BATCH = 100
-
 
 class Line(Struct, forbid_unknown_fields=True, kw_only=True):
     """One line of `--lines`."""
@@ -78,7 +76,7 @@ def command(lines: bool, as_json: bool, store: str | None, config: Path | None, 
     from redrive import blocking, wiring
 
     with blocking.DeadLetters(wiring.connect(settings)) as dlq:
-        held = [answer for start in range(0, len(letters), _BATCH) for answer in dlq.hold(letters[start : start + _BATCH])]
+        held = dlq.hold(letters)
     if as_json:
         click.echo(
             to_json({"letters": [{"id": str(letter.id), "held": how.value} for letter, how in zip(letters, held, strict=True)]})

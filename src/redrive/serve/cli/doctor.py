@@ -14,8 +14,10 @@ import click
 from redrive import wiring
 from redrive.backends.files.bodies import FileBodies
 from redrive.engine import journal
+from redrive.engine.hold import body_refs
 from redrive.model.finding import Finding, Health
 from redrive.model.query import Field
+from redrive.ports.letters import LetterStore
 from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
@@ -66,7 +68,7 @@ async def _examined(settings: Settings) -> list[Finding]:
             counted = ", ".join(f"{count} {status}" for status, count in sorted(by_status.items()))
             findings.append(Finding("letters", Health.OK, f"{masked(settings.store)}: {counted or 'none'}"))
             if opened.bodies_folder is not None and opened.bodies_folder.exists():
-                findings.append(await _bodies(settings, opened.bodies_folder))
+                findings.append(await _bodies(opened.letters, opened.bodies_folder))
         return [*findings, *_journals(settings.journal_folder())]
     finally:
         await opened.letters.close()
@@ -80,12 +82,18 @@ def _installation() -> list[Finding]:
     return [Finding("redrive", Health.OK, versions), Finding("extras", Health.OK, extras)]
 
 
-async def _bodies(settings: Settings, folder: Path) -> Finding:
-    """Body files whose letter is gone, or was never held because the process died in between."""
+async def _bodies(letters: LetterStore, folder: Path) -> Finding:
+    """Body files that are missing, whose letter is gone, or was never held because the process died in between."""
     known: set[str] = set()
-    async with wiring.connect(settings) as dlq:
-        async for letter in dlq.find(page=1000):
-            known |= {ref.name for ref in (letter.body_ref, letter.original and letter.original.body_ref) if ref}
+    page = await letters.find()
+    while True:
+        known |= {ref.name for letter in page.letters for ref in body_refs(letter)}
+        if page.next is None:
+            break
+        page = await letters.find(after=page.next)
+    missing = [name for name in sorted(known) if not (folder / name).exists()]
+    if missing:
+        return Finding("bodies", Health.BAD, f"{folder}: {len(missing)} missing, e.g. {missing[0]}; restore them from a backup")
     orphans = await FileBodies(folder).orphans(known, timedelta(hours=1))
     if not orphans:
         return Finding("bodies", Health.OK, f"{folder}: {len(known)} large bodies, none without a letter")
@@ -95,10 +103,17 @@ async def _bodies(settings: Settings, folder: Path) -> Finding:
 
 
 def _journals(folder: Path) -> list[Finding]:
-    waiting = [one for one in journal.pending(folder) if one.letters != 0] if folder.exists() else []
+    try:
+        waiting = [one for one in journal.pending(folder) if one.letters != 0] if folder.exists() else []
+        aside = journal.set_aside(folder)
+    except OSError as error:
+        return [Finding("journal", Health.BAD, f"{folder}: {error.strerror}; choose another folder with REDRIVE_JOURNAL")]
+    looked = [
+        Finding("journal", Health.NOTE, f"{path.name}: bytes that are no letter were kept for you to look at") for path in aside
+    ]
     if not waiting:
-        return [Finding("journal", Health.OK, "nothing waits")]
-    return [
+        return looked or [Finding("journal", Health.OK, "nothing waits")]
+    return looked + [
         Finding(
             "journal",
             Health.NOTE,

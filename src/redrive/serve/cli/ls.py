@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from redrive.model.query import Order
-from redrive.serve.cli.options import chosen, config_option, filter_options, json_option, opened, store_option
+from redrive.serve.cli.options import chosen, config_option, counted, filter_options, json_option, loaded, opened, store_option
 from redrive.serve.shape import SCHEMA, letter_shape
+from redrive.settings import masked
 
 
 @click.command("ls")
@@ -25,7 +26,7 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
     """List letters, the newest first."""
     query = chosen(filters)
     with opened(store, config) as dlq:
-        found = dlq.find(query, order=Order(order))
+        found = dlq.find(query, order=Order(order), page=min(limit or 100, 100))
         if as_json:
             _print_json(found if not limit else islice(found, limit))
             return
@@ -35,17 +36,14 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
         most = 50 if limit is None else limit or total
         paper = console()
         if not total:
-            paper.print(
-                "No letters match."
-                if any(value is not None for value in filters.values())
-                else "No letters: nothing has failed here."
-            )
+            what = "No letters match" if any(value is not None for value in filters.values()) else "No letters"
+            paper.print(f"{what} in {masked(loaded(store, config).settings.store)}.", markup=False)
             return
-        paper.print(letters_table(islice(found, most)))
+        paper.print(letters_table(islice(found, most), is_narrow=paper.width < 100))
         if total > most:
             paper.print(f"{most} of {total} letters; --limit 0 shows all.")
         else:
-            paper.print(f"{total} letter{'s' if total != 1 else ''}.")
+            paper.print(f"{counted(total, 'letter')}.")
 
 
 def _print_json(letters: Any) -> None:

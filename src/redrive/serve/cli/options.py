@@ -67,9 +67,19 @@ class Moment(click.ParamType[datetime]):
 
 _FILTERS = [
     click.option("--source", help="Only letters of this source."),
-    click.option("--status", type=click.Choice([status.value for status in Status]), help="Only letters that stand there."),
+    click.option(
+        "--status",
+        type=click.Choice([status.value for status in Status]),
+        metavar="STATUS",
+        help="Only letters that stand there.",
+    ),
     click.option("--error", help="Only this error type: TimeoutError, or fully qualified."),
-    click.option("--category", type=click.Choice([category.value for category in Category]), help="Only this kind of failure."),
+    click.option(
+        "--category",
+        type=click.Choice([category.value for category in Category]),
+        metavar="CATEGORY",
+        help="Only this kind of failure.",
+    ),
     click.option("--group", help="Only this failure's fingerprint."),
     click.option("--tag", help="Only letters with this tag."),
     click.option("--since", type=Moment(), help="Only letters from then on: 2h, 7d, or an ISO time."),
@@ -106,6 +116,11 @@ def opened(store: str | None, config: Path | None = None) -> Iterator[blocking.D
 def loaded(store: str | None, config: Path | None, **flags: object) -> settings.Loaded:
     given = {"store": store, **flags}
     return settings.load({name: value for name, value in given.items() if value is not None}, config=config)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 letter`, `2 letters`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def given_input() -> bytes | None:

@@ -71,29 +71,37 @@ def brief(delta: timedelta) -> str:
     return f"{seconds:.0f}s"
 
 
-def letters_table(letters: Iterable[Letter]) -> Table:
+def letters_table(letters: Iterable[Letter], *, is_narrow: bool = False) -> Table:
+    """A line a letter; a narrow one leaves out what can be looked up, for the error is what people want to see."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("id", style="bold", no_wrap=True)
     table.add_column("when", no_wrap=True)
     table.add_column("source", no_wrap=True)
-    table.add_column("message", no_wrap=True, max_width=24, overflow="ellipsis")
+    if not is_narrow:
+        table.add_column("message id", no_wrap=True, max_width=24, overflow="ellipsis")
     table.add_column("status", no_wrap=True)
-    table.add_column("tries", justify="right", no_wrap=True)
+    if not is_narrow:
+        table.add_column("tries", justify="right", no_wrap=True)
     # The only column that may wrap, so it alone gives way on a narrow terminal; its texts themselves do not wrap.
     table.add_column("failed with")
     for letter in letters:
-        what = (_one_line(last_name(letter.failure.type)), "bold")
-        error = Text.assemble(what, ": ", _one_line(letter.failure.message), no_wrap=True, overflow="ellipsis")
-        table.add_row(
+        cells: list[RenderableType] = [
             short_id(letter),
             ago(letter.dead_lettered_at),
             Text(_one_line(letter.source)),
             Text(_one_line(letter.source_id)),
             status_text(letter.status),
             str(letter.attempts),
-            error,
-        )
+            _error(letter),
+        ]
+        table.add_row(*(cell for number, cell in enumerate(cells) if not is_narrow or number not in (3, 5)))
     return table
+
+
+def _error(letter: Letter) -> Text:
+    told = _one_line(letter.failure.message)
+    kind = (_one_line(last_name(letter.failure.type)), "bold")
+    return Text.assemble(kind, f": {told}" if told else "", no_wrap=True, overflow="ellipsis")
 
 
 def short_id(letter: Letter) -> str:

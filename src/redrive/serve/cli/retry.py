@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import click
+from msgspec import Struct
 
 from redrive import blocking, wiring
 from redrive.engine.redrive import Report
 from redrive.engine.run import KIND
-from redrive.model.letter import Letter
 from redrive.model.operation import Entry, LedgerRow
 from redrive.model.query import And, Field, Is, Or, Order
 from redrive.model.status import OPEN
@@ -22,6 +22,7 @@ from redrive.serve.cli.options import (
     chosen,
     complete_ids,
     config_option,
+    counted,
     filter_options,
     json_option,
     opened,
@@ -36,6 +37,14 @@ _WORDS = {
     Entry.FAILED: ("red", "failed again"),
     Entry.UNKNOWN: ("magenta", "answer lost"),
 }
+
+
+class Addressed(Struct, frozen=True, kw_only=True):
+    """What must be known of a letter to send it: not its body, of which there may be gigabytes."""
+
+    id: UUID
+    kind: str | None
+    source: str
 
 
 @click.command("retry")
@@ -71,34 +80,37 @@ def command(
     sys.path.insert(0, str(Path.cwd()))
     with opened(store, config) as dlq:
         if ids:
-            letters = [dlq.get(id) for id in ids]
+            known = map(dlq.get, ids)
+            letters = [Addressed(id=letter.id, kind=letter.kind, source=letter.source) for letter in known]
         else:
             is_open = Or(tuple(Is(Field.STATUS, status.value) for status in sorted(OPEN)))
-            letters = list(dlq.find(And((chosen(filters), is_open)), order=Order.OLDEST, page=1000))
+            found = dlq.find(And((chosen(filters), is_open)), order=Order.OLDEST)
+            letters = [Addressed(id=letter.id, kind=letter.kind, source=letter.source) for letter in found]
         if not letters:
             return _nothing(as_json)
         routes = _routed(letters, to)
         if (not ids or len(letters) > 1) and not yes:
             _confirm(routes, as_json)
         reports = [dlq.redrive(target, ids=chosen_ids, batch=batch) for target, chosen_ids in routes]
-        return _told(reports, dlq, as_json)
+        status = _told(reports, dlq, as_json)
+        return status or int(bool(ids) and any(report.skipped for report in reports))
 
 
-def _routed(letters: list[Letter], to: str | None) -> list[tuple[Transport, list[UUID]]]:
+def _routed(letters: list[Addressed], to: str | None) -> list[tuple[Transport, list[UUID]]]:
     """Each target with the letters that go there."""
     if to is not None:
         return [(wiring.transport(to), [letter.id for letter in letters])]
     homeless = [letter for letter in letters if letter.kind != KIND]
     if homeless:
         raise click.UsageError(
-            f"{len(homeless)} of {len(letters)} letter(s) do not know where to go (source '{homeless[0].source}');"
-            " say --to py:module:function"
+            f"{len(homeless)} of {counted(len(letters), 'letter')} have no command to run again (source '{homeless[0].source}');"
+            " say --to py:module:function, or choose others with --source"
         )
     return [(wiring.transport("command:"), [letter.id for letter in letters])]
 
 
 def _confirm(routes: list[tuple[Transport, list[UUID]]], as_json: bool) -> None:
-    plan = "; ".join(f"{len(ids)} letter(s) to {target.name}" for target, ids in routes)
+    plan = "; ".join(f"{counted(len(ids), 'letter')} to {target.name}" for target, ids in routes)
     if as_json or not sys.stdin.isatty():
         raise click.UsageError(f"This would send {plan}. Say --yes to do it without being asked.")
     click.confirm(f"Send {plan}?", abort=True)

@@ -15,8 +15,8 @@ from redrive.model.letter import BodyRef, Original, RetryPlan
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or
 from redrive.model.settlement import Completed, Settled
 from redrive.model.status import TRANSITIONS, Act, Status
-from redrive.testing.kit import Clerk, Kit
-from redrive.testing.samples import START, STORED, letter
+from redrive.testing.kit.clerk import Clerk, Kit
+from redrive.testing.kit.samples import START, STORED, letter
 
 _HOUR = timedelta(hours=1)
 

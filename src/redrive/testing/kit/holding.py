@@ -19,8 +19,8 @@ from redrive.model.query import Field, Is, Query
 from redrive.model.settlement import Completed, Redriven, Settled
 from redrive.model.status import OPEN, Act, Status
 from redrive.ports.inline import drive
-from redrive.testing.kit import Clerk, Kit, Opener, Run, needs
-from redrive.testing.samples import START, STORED, attempt, failure, letter
+from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs
+from redrive.testing.kit.samples import START, STORED, attempt, failure, letter
 
 _CLOSED = sorted(set(STORED) - OPEN)
 _HOUR = timedelta(hours=1)

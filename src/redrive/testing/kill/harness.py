@@ -1,4 +1,4 @@
-"""Kill -9 on the whole way of a letter: a child lives it, is killed at a point or at any instant, and lives it again.
+"""One child after another on the same way: each is killed where the test says, and the law is checked after each.
 
 ```python
 fill(place, 8)
@@ -11,7 +11,6 @@ harness.live()                       # another process goes on, to the end; that
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -20,7 +19,8 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from redrive.testing.kill_points import Kill, Visits
+from redrive.testing.kill.children import children
+from redrive.testing.kill.points import Kill, Visits
 
 _PATIENCE_SECONDS = 60.0
 _VISITS = "visits.json"
@@ -56,16 +56,10 @@ class Harness:
         self._way = way
         self._law = law
         self._lives = 0
-        # Children are forked from a server that has imported everything and opened nothing: each is a process of its own
-        # that starts in milliseconds.
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["redrive.testing.kill_way", "redrive.testing.kill_journal"])
 
     def live(self, kill: Kill | None = None, *, after_seconds: float | None = None) -> bool:
         """Let a child live until its end, until the point, or for so long; was it killed? Raises `LawBroken`."""
-        child = self._context.Process(
-            target=_live, args=(self._way, Life(place=self._place, number=self._lives), kill), daemon=True
-        )
+        child = children().Process(target=_live, args=(self._way, Life(place=self._place, number=self._lives), kill), daemon=True)
         self._lives += 1
         child.start()
         try:

@@ -1,13 +1,11 @@
-"""Letters to test with: builders for examples, Hypothesis strategies for the rest."""
+"""Letters, questions and commands as Hypothesis draws them: whatever can be stored, asked for or done."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from functools import reduce
+from datetime import datetime, timedelta
 from typing import Any
-from uuid import NAMESPACE_OID, UUID, uuid5
+from uuid import UUID
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -31,17 +29,7 @@ from redrive.model.letter import (
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Query
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released
 from redrive.model.status import Act, Status
-
-START = datetime(2025, 1, 1, 12, tzinfo=UTC)
-"""When tests begin: before any host's clock, so that what is written here is past for a store's own clock too."""
-
-STORED = tuple(status for status in Status if status is not Status.RETRYING)
-"""The statuses a letter can be stored in."""
-
-
-def is_chaos() -> bool:
-    """Were thousands asked for, instead of some thirty?"""
-    return bool(os.environ.get("REDRIVE_CHAOS"))
+from redrive.testing.kit.samples import START, STORED, attempt, failure, is_chaos, letter
 
 
 def effort(examples: int = 30, *, chaos: int = 2000, steps: int = 30) -> settings:
@@ -59,46 +47,6 @@ def effort(examples: int = 30, *, chaos: int = 2000, steps: int = 30) -> setting
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-
-
-def occurrence(name: str) -> UUID:
-    """The occurrence id that belongs to this name."""
-    return uuid5(NAMESPACE_OID, name)
-
-
-def attempt(name: str, *, at: datetime = START, **changes: Any) -> Attempt:
-    """A try that failed, with an occurrence id of its name."""
-    return Attempt(at=at, occurrence=occurrence(name), **changes)
-
-
-def failure(type: str = "builtins.TimeoutError", message: str = "no answer", **changes: Any) -> Failure:
-    """A failure whose fingerprint is its type, unless one is given."""
-    return Failure(type=type, message=message, **{"fingerprint": type, **changes})
-
-
-def letter(
-    name: str = "1",
-    *,
-    failed: int | str = 1,
-    at: datetime = START,
-    source: str = "orders",
-    namespace: str = "default",
-    due: datetime | None = None,
-    **changes: Any,
-) -> Letter:
-    """A letter as a capture makes it. Its name is the message's id; `failed` tells one failure of it from another."""
-    values: dict[str, Any] = {
-        "id": letter_id(namespace, source, name),
-        "source_id": name,
-        "failure": failure(),
-        "first_received_at": at,
-        "dead_lettered_at": at,
-        "updated_at": at,
-        "body": f"body of {name}".encode(),
-        "history": (attempt(f"{namespace}/{source}/{name}/{failed}", at=at),),
-        "retry": RetryPlan(next_retry_at=due),
-    }
-    return Letter(source=source, namespace=namespace, **(values | changes))
 
 
 _AWKWARD = "a", "b", "Z", "0", ".", ",", ";", ":", "'", '"', "\\", "\n", "\t", " ", "%", "_", "*", "é", "ß", "中", "\u202e", "\U0001f4ee", "\U0010ffff"  # fmt: skip
@@ -227,12 +175,15 @@ def _fields() -> dict[str, SearchStrategy[Any]]:
 POOL = tuple(letter(name, source=source).id for source in ("orders", "bills") for name in "abc")
 """The ids of all letters that `arrivals` makes."""
 
+
 _FAILURES = (
     failure("builtins.TimeoutError", "no answer", fingerprint="f1", category=Category.NETWORK),
     failure("httpx.TimeoutError", "no answer, again", fingerprint="f1"),
     failure("KeyError", "'x'", fingerprint="f2", category=Category.VALIDATION),
     failure("a.b.C", "other", fingerprint="f3"),
 )
+
+
 _NEAR = st.integers(-3, 3).map(lambda hours: START + timedelta(hours=hours))
 
 
@@ -261,6 +212,8 @@ def arrivals() -> SearchStrategy[Letter]:
 _TEXT = st.sampled_from(
     ["", "default", "orders", "bills", "a", "TimeoutError", "builtins.TimeoutError", "f1", "red", "x,y", "order"]
 )
+
+
 _VALUES: dict[Field, SearchStrategy[Any]] = {
     Field.ID: st.sampled_from(POOL),
     Field.STATUS: st.sampled_from(Status).map(str),
@@ -340,8 +293,3 @@ def amendments(ids: Sequence[UUID] = POOL) -> SearchStrategy[Amendment]:
     }
     changes = st.fixed_dictionaries({}, optional=content)
     return st.builds(lambda which, fields: Amendment(id=which, **fields), st.sampled_from([*ids, UUID(int=7)]), changes)
-
-
-def nested(depth: int, part: Query) -> Query:
-    """The part, denied an even number of times: the same question, deep."""
-    return reduce(lambda inner, _: Not(inner), range(2 * depth), part)

@@ -25,10 +25,10 @@ from redrive.model.query import Order
 from redrive.model.status import OPEN, Status
 from redrive.ports.inline import drive
 from redrive.ports.transport import Transport
-from redrive.testing.kill import Life
-from redrive.testing.kill_files import Sink, Spool
-from redrive.testing.kill_points import Visit, at, watched, watched_desk, watched_transport
-from redrive.testing.samples import START
+from redrive.testing.kill.files import Sink, Spool
+from redrive.testing.kill.harness import Life
+from redrive.testing.kill.points import Visit, at, watched, watched_desk, watched_transport
+from redrive.testing.kit.samples import START
 from redrive.wiring import store
 
 SOURCE = "orders"

@@ -13,8 +13,8 @@ from redrive.model.letter import HISTORY_LIMIT, Letter, RedriveMark, RetryPlan
 from redrive.model.query import EVERYTHING, Field, Is, Not, Or
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
-from redrive.testing.kit import Clerk, Kit
-from redrive.testing.samples import START, STORED, attempt, failure, letter
+from redrive.testing.kit.clerk import Clerk, Kit
+from redrive.testing.kit.samples import START, STORED, attempt, failure, letter
 
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)

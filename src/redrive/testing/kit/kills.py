@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -16,9 +15,9 @@ from redrive.model.letter import Letter
 from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.model.status import Status
-from redrive.testing.kit import Clerk, Kit, Opener, Run, needs
-from redrive.testing.machine import running
-from redrive.testing.samples import START, is_chaos, letter
+from redrive.testing.kill.children import children
+from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs, running
+from redrive.testing.kit.samples import START, is_chaos, letter
 
 _ROUNDS = 100 if is_chaos() else 5
 _LEASE = timedelta(hours=1)
@@ -91,7 +90,7 @@ class Kills(Kit):
 
 def _killed_after(opener: Opener, place: Path, round: int, *, messages: int) -> list[_Confirmed]:
     """Everything that a child said before it was killed, some time after so many messages."""
-    context = multiprocessing.get_context("spawn")
+    context = children()
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_live, args=(opener, place, round, theirs), daemon=True)
     child.start()

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation, OperationStatus
 from redrive.ports.desk import Desk
-from redrive.testing.kit import Run
-from redrive.testing.samples import START, effort, instants, occurrence, texts, uuids
+from redrive.testing.kit.clerk import Run
+from redrive.testing.kit.samples import START, occurrence
+from redrive.testing.kit.strategies import effort, instants, texts, uuids
 
 _HOUR = timedelta(hours=1)
 
@@ -52,7 +53,7 @@ class DeskContract:
     @pytest.fixture
     def opener(self) -> DeskOpener:
         """Give the way to open the desk under test."""
-        raise NotImplementedError("override the fixture `opener` with one that says how to open your desk")
+        pytest.fail("override the fixture `opener` with one that says how to open your desk", pytrace=False)
 
     @pytest.fixture
     def run(self) -> Iterator[Run]:

@@ -1,4 +1,4 @@
-"""Claim: keeping leases alive while their letters are worked on."""
+"""Keeping leases alive while their letters are worked on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
-from uuid import UUID
 
 from redrive.model.errors import StoreError
 from redrive.model.lease import Lease
@@ -16,10 +15,9 @@ from redrive.ports.letters import LetterStore
 
 
 class Heartbeat:
-    """Extends leases every third of their length; `lost` holds the ids of those that another worker took over."""
+    """Extends leases every third of their length, those that another worker took over excepted."""
 
     def __init__(self, store: LetterStore, leases: Sequence[Lease], length: timedelta) -> None:
-        self.lost: set[UUID] = set()
         self._store = store
         self._leases = list(leases)
         self._length = length
@@ -37,7 +35,6 @@ class Heartbeat:
     async def beat(self) -> None:
         """Extend what is still held."""
         answers = await self._store.extend(self._leases, self._length)
-        self.lost |= {lease.id for lease, answer in zip(self._leases, answers, strict=True) if answer is None}
         self._leases = [answer for answer in answers if answer is not None]
 
     async def _beat(self) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -22,9 +19,9 @@ from redrive.model.query import EVERYTHING, TALLIED, Field, Is, Op, Order, Query
 from redrive.model.settlement import Outcome, Settlement
 from redrive.ports.inline import drive
 from redrive.ports.letters import LetterStore
-from redrive.testing import samples
-from redrive.testing.kit import Clerk, Kit, Opener, Run
-from redrive.testing.samples import START
+from redrive.testing.kit import strategies
+from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, running
+from redrive.testing.kit.samples import START
 
 _MANY = 10_000
 
@@ -56,16 +53,6 @@ def _forged(lease: Lease, token: int, generation: int) -> Lease:
     return replace(lease, token=lease.token + token, generation=lease.generation + generation)
 
 
-@contextmanager
-def running(store: LetterStore) -> Iterator[Run]:
-    """How to run this store's verbs: inline when it can, which is faster, else on an event loop."""
-    if store.capabilities.inline:
-        yield drive
-        return
-    with asyncio.Runner() as runner:
-        yield runner.run
-
-
 class LetterMachine(RuleBasedStateMachine):
     """Does the same to a store and to the oracle, and compares every answer."""
 
@@ -88,11 +75,11 @@ class LetterMachine(RuleBasedStateMachine):
         finally:
             self.store.close()
 
-    @initialize(letters=st.lists(samples.arrivals(), min_size=3, max_size=8))
+    @initialize(letters=st.lists(strategies.arrivals(), min_size=3, max_size=8))
     def begin(self, letters: list[Letter]) -> None:
         self.put(letters)
 
-    @rule(letters=st.lists(samples.arrivals(), max_size=4))
+    @rule(letters=st.lists(strategies.arrivals(), max_size=4))
     def put(self, letters: list[Letter]) -> None:
         assert self.store.put(*letters) == self.oracle.put(*letters)
 
@@ -105,7 +92,7 @@ class LetterMachine(RuleBasedStateMachine):
     def claim_due(self, limit: int, hours: int) -> None:
         self.claim(Claim(owner="due", lease=timedelta(hours=hours), limit=limit))
 
-    @rule(claim=samples.claims())
+    @rule(claim=strategies.claims())
     def claim(self, claim: Claim) -> None:
         how: dict[str, Any] = {name: getattr(claim, name) for name in claim.__struct_fields__}
         ours, theirs = self.store.claim(**how), self.oracle.claim(**how)
@@ -124,22 +111,22 @@ class LetterMachine(RuleBasedStateMachine):
         theirs = self.oracle.extend(*(other for _, other in pairs), by=by)
         assert [one and replace(one, token=0) for one in ours] == [other and replace(other, token=0) for other in theirs]
 
-    @rule(picks=_PICKS, outcome=samples.outcomes(), off=_OFF)
+    @rule(picks=_PICKS, outcome=strategies.outcomes(), off=_OFF)
     def settle(self, picks: list[int], outcome: Outcome, off: tuple[int, int]) -> None:
         pairs = self._picked(picks, off)
         ours = self.store.settle(*(Settlement.of(one, outcome) for one, _ in pairs))
         theirs = self.oracle.settle(*(Settlement.of(other, outcome) for _, other in pairs))
         assert ours == theirs
 
-    @rule(amendments=st.lists(samples.amendments(), min_size=1, max_size=3))
+    @rule(amendments=st.lists(strategies.amendments(), min_size=1, max_size=3))
     def amend(self, amendments: list[Amendment]) -> None:
         assert self.store.amend(*amendments) == self.oracle.amend(*amendments)
 
-    @rule(query=samples.queries(), limit=st.integers(0, 3))
+    @rule(query=strategies.queries(), limit=st.integers(0, 3))
     def purge(self, query: Query, limit: int) -> None:
         assert self.store.purge(query, limit=limit) == self.oracle.purge(query, limit=limit)
 
-    @rule(query=samples.queries(), order=st.sampled_from(Order), limit=st.integers(1, 5))
+    @rule(query=strategies.queries(), order=st.sampled_from(Order), limit=st.integers(1, 5))
     def find(self, query: Query, order: Order, limit: int) -> None:
         self._turn(query, order, limit, None, None)
 
@@ -149,11 +136,11 @@ class LetterMachine(RuleBasedStateMachine):
         if self.pages:
             self._turn(*self.pages.pop(pick % len(self.pages)))
 
-    @rule(query=samples.queries(), by=st.sampled_from(sorted(TALLIED)), limit=st.integers(1, 3))
+    @rule(query=strategies.queries(), by=st.sampled_from(sorted(TALLIED)), limit=st.integers(1, 3))
     def ask(self, query: Query, by: Field, limit: int) -> None:
         assert self.store.count(query) == self.oracle.count(query)
         assert self.store.tally(by, query) == self.oracle.tally(by, query)
-        assert self.store.get(*samples.POOL) == self.oracle.get(*samples.POOL)
+        assert self.store.get(*strategies.POOL) == self.oracle.get(*strategies.POOL)
         if self.store.capabilities.groups:
             assert self.store.all_groups(query, limit=limit) == self.oracle.all_groups(query, limit=limit)
 
@@ -193,6 +180,7 @@ class Sequences(Kit):
     """Tier 2: generated command sequences against the oracle."""
 
     def test_any_sequence_of_commands_is_answered_as_the_oracle_does(self, opener: Opener, place: Path) -> None:
+        effort = strategies.effort(40, chaos=3000, steps=30)
         numbers = count()
 
         def machine() -> LetterMachine:
@@ -205,4 +193,5 @@ class Sequences(Kit):
         probe = opener(own)
         with running(probe) as run:
             run(probe.close())
-            run_state_machine_as_test(machine, settings=samples.effort(40, chaos=3000, steps=30))  # type: ignore[arg-type]  # any maker will do
+            run_state_machine_as_test(machine, settings=effort)  # type: ignore[arg-type]  # any maker will do
+        assert next(numbers) >= effort.max_examples

@@ -20,10 +20,10 @@ from redrive.model.query import EVERYTHING
 from redrive.ports.inline import drive
 from redrive.ports.letters import LetterStore
 from redrive.testing.faults import Outage
-from redrive.testing.kill import LawBroken, Life
-from redrive.testing.kill_law import counts_twice, look
-from redrive.testing.kill_points import Visit, watched, watched_transport
-from redrive.testing.kill_way import Consume, letters_of, one_by_one, source_of
+from redrive.testing.kill.harness import LawBroken, Life
+from redrive.testing.kill.law import counts_twice, look
+from redrive.testing.kill.points import Visit, watched, watched_transport
+from redrive.testing.kill.way import Consume, letters_of, one_by_one, source_of
 from redrive.wiring import store
 
 JOURNAL_POINTS = tuple(

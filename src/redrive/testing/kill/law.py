@@ -18,9 +18,9 @@ from redrive.model.operation import Entry, LedgerRow
 from redrive.model.query import EVERYTHING, Order
 from redrive.model.status import Status
 from redrive.ports.inline import drive
-from redrive.testing.kill import LawBroken
-from redrive.testing.kill_files import Line, digest
-from redrive.testing.kill_way import SOURCE, bodies_of, fails, letters_of, messages_of, sink_of, source_of
+from redrive.testing.kill.files import Line, digest
+from redrive.testing.kill.harness import LawBroken
+from redrive.testing.kill.way import SOURCE, bodies_of, fails, letters_of, messages_of, sink_of, source_of
 from redrive.wiring import store
 
 _MANY = 100_000

@@ -18,9 +18,10 @@ from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Released, Settled
 from redrive.model.status import Status
 from redrive.ports.inline import drive
-from redrive.testing import samples
-from redrive.testing.kit import Clerk, Kit, Opener, Run, needs
-from redrive.testing.samples import START, attempt, effort, failure, is_chaos, letter
+from redrive.testing.kit import strategies
+from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs
+from redrive.testing.kit.samples import START, attempt, failure, is_chaos, letter
+from redrive.testing.kit.strategies import effort
 
 _HOUR = timedelta(hours=1)
 _EVERY_BYTE = bytes(range(256))
@@ -148,7 +149,7 @@ class Oddities(Kit):
 
     def test_every_letter_comes_back_equal_field_by_field(self, store: Clerk) -> None:
         @effort(30)
-        @given(st.lists(samples.letters(), min_size=1, max_size=4, unique_by=lambda one: one.id))
+        @given(st.lists(strategies.letters(), min_size=1, max_size=4, unique_by=lambda one: one.id))
         def comes_back(letters: list[Letter]) -> None:
             store.purge()
             assert store.put(*letters) == [Held.NEW] * len(letters)

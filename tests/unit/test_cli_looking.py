@@ -1,0 +1,189 @@
+"""`redrive ls` and `redrive show`: what people and scripts see, and what can never reach their terminal."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import Message
+from redrive.model.amendment import Amendment
+from tests.unit.shell import BAD, PATIENCE, Shell, filled, seen_on_a_terminal
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_ls_says_when_there_is_nothing(shell: Shell) -> None:
+    assert shell("ls").out == "No letters in sqlite:redrive.db.\n"
+    assert shell("ls", "--json").json["letters"] == []
+    assert shell("ls", "--source", "x").out == "No letters match in sqlite:redrive.db.\n"
+
+
+FILTERS: list[tuple[list[str], str]] = [
+    ([], "012"),
+    (["--source", "orders"], "01"),
+    (["--status", "completed"], "1"),
+    (["--error", "TimeoutError"], "0"),
+    (["--error", "builtins.KeyError"], "1"),
+    (["--category", "permission"], "2"),
+    (["--tag", "t2"], "2"),
+    (["--since", "1h", "--source", "mails"], "2"),
+    (["--until", "1h"], ""),
+    (["--source", "orders", "--status", "pending"], "0"),
+    (["--limit", "2"], "21"),
+    (["--source", "o' OR '1'='1"], ""),
+    (["--source", "", "--status", "pending"], ""),
+]
+
+
+@pytest.mark.parametrize(("args", "ids"), FILTERS, ids=[" ".join(args) for args, _ in FILTERS])
+def test_ls_shows_what_the_filters_choose_and_nothing_more(args: list[str], ids: str, shell: Shell) -> None:
+    filled(shell)
+    found = [letter["source_id"] for letter in shell("ls", "--json", *args).json["letters"]]
+    assert sorted(found) == sorted(ids)
+
+
+def test_ls_in_json_has_every_letter_in_full(shell: Shell) -> None:
+    filled(shell)
+    assert shell("ls", "--json", "--order", "oldest").json["letters"] == shell.letters()
+
+
+def test_ls_prints_a_table_that_people_can_read(shell: Shell) -> None:
+    filled(shell)
+    out = shell("ls").out
+    assert out.splitlines()[-1] == "3 letters."
+    assert re.search(r"^\s*[0-9a-f]{8} .* orders .* 0 .* pending .* 1 .* TimeoutError: slow$", out, re.MULTILINE)
+    assert "2 of 3 letters; --limit 0 shows all." in shell("ls", "--limit", "2").out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_what_hostile_messages_say_cannot_command_the_terminal(shell: Shell) -> None:
+    """Colours only on a terminal, and never those of a letter: escape sequences in it must not reach anybody's screen."""
+    with shell.store() as dlq:
+        evil = "\x1b[31mred\x1b]0;title\x07 \x9b2J \x00 \r over [bold]markup[/bold]"
+        id = dlq.capture(
+            Message(body=evil.encode(), id=evil, content_type="text/plain", headers=(("h\x1b[5m", b"\x1b[6n"),)),
+            ValueError(evil),
+            source=f"s{evil}",
+        ).letter.id
+    for args in (["ls"], ["show", str(id)], ["retry", str(id), "--to", "py:json:loads"]):
+        out = shell(*args, status=1 if args[0] == "retry" else 0).out
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]", out), (args[0], out)
+        assert args[0] == "retry" or "[bold]markup[/bold]" in out
+
+
+def test_show_tells_the_whole_story(shell: Shell) -> None:
+    with shell.store() as dlq:
+
+        @dlq.guard(source="orders", tags=["vip"], metadata={"team": "shop"})
+        def ship(order: dict[str, Any]) -> None:
+            raise ConnectionError("warehouse is down")
+
+        ship({"id": 7})
+        (letter,) = dlq.find()
+    out = shell("show", str(letter.id)[:8]).out
+    for part in (
+        str(letter.id),
+        "pending",
+        "builtins.ConnectionError (network)",
+        "warehouse is down",
+        "vip",
+        "team",
+        "shop",
+        "history",
+        "3.",
+        "traceback",
+        "ship",
+        "application/json",
+        '"id": 7',
+    ):
+        assert part in out, part
+    shown = shell("show", str(letter.id), "--json").json["letter"]
+    assert (shown["attempts"], len(shown["history"]), shown["metadata"]) == (3, 3, {"team": "shop"})
+    assert set(shown) >= {
+        "id",
+        "namespace",
+        "source",
+        "source_id",
+        "generation",
+        "failure",
+        "history",
+        "retry",
+        "redrive",
+        "origin",
+        "original",
+        "expires_at",
+    }
+
+
+def test_an_unknown_id_gets_one_clear_sentence(shell: Shell) -> None:
+    filled(shell)
+    sentences = {
+        "zz": "'zz' is not a letter's id: those are hexadecimal",
+        "ffffffff": "there is no letter ffffffff",
+        "": "is not a letter's id",
+    }
+    calls = [call for id in sentences for call in (["show", id], ["retry", id, "--to", "py:json:loads"])]
+    for call in calls:
+        done = shell.ended(*call)
+        assert (done.status, done.out) == (1, ""), call
+        assert sentences[call[1]] in done.err, call
+
+
+def test_show_gives_large_and_amended_bodies_in_full(shell: Shell) -> None:
+    with shell.store() as dlq:
+        big = dlq.capture(b"\xff" * 2_000_000, BAD, source="s").letter.id
+        small = dlq.capture(b"\xfe\xff", BAD, source="s").letter.id
+        dlq.letters.amend([Amendment(id=small, body=b"mended")])
+    assert shell("show", str(big), "--body").raw == b"\xff" * 2_000_000
+    assert shell("show", str(big), "--json").json["letter"]["body_ref"]["size"] == 2_000_000
+    original = shell("show", str(small), "--json").json["letter"]["original"]
+    assert base64.b64decode(original["body_base64"]) == b"\xfe\xff"
+    assert "body" not in original
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell) -> None:
+    with shell.store() as dlq:
+        for number in range(20):
+            dlq.capture("x" * 50_000, BAD, source="s", id=str(number))
+    command = f"('{sys.executable}' -m redrive ls --json; echo $? >status) | head -c 10"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert (shell.folder / "status").read_text().strip() == "0"
+
+
+def test_an_old_terminal_gets_what_it_can_show(shell: Shell) -> None:
+    with shell.store() as dlq:
+        dlq.capture("日本 ✓", ValueError("✗ ü"), source="s")
+    for args in (["ls"], ["show", shell.letters()[0]["id"]], ["doctor"]):
+        seen = shell(*args, cold=True, PYTHONIOENCODING="ascii").raw
+        assert seen.isascii(), args[0]
+        assert args[0] == "doctor" or b"ValueError: " in seen or b"ValueError (" in seen, seen
+
+
+def test_colours_appear_on_a_terminal_and_nowhere_else(shell: Shell) -> None:
+    filled(shell)
+    seen, status = seen_on_a_terminal(shell, "ls")
+    assert status == 0
+    assert "\x1b[" in seen
+    assert "\x1b" not in shell("ls").out
+    assert "\x1b" not in shell("show", shell.letters()[0]["id"]).out
+    assert "\x1b" not in shell("ls", FORCE_COLOR="1", CLICOLOR_FORCE="1").out
+    colourless, _ = seen_on_a_terminal(shell, "ls", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", colourless)

@@ -1,0 +1,49 @@
+"""SQLite and the world around it: clocks that were wrong, forks from many threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from redrive import Claim, Status, blocking
+
+
+def test_leases_end_although_the_clock_was_once_ahead(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/redrive.db"
+    with blocking.open(url) as dlq:
+        id = dlq.capture("a", ValueError("bad"), source="orders").letter.id
+        ahead = datetime.now(UTC) + timedelta(days=300)
+        assert len(dlq.letters.claim(Claim(owner="ahead", lease=timedelta(milliseconds=1), ids=(id,)), now=ahead)) == 1
+    with blocking.open(url) as dlq:
+        deadline = time.monotonic() + 20
+        while not dlq.letters.claim(Claim(owner="today", lease=timedelta(milliseconds=300), ids=(id,))):
+            assert time.monotonic() < deadline, "the lease of the clock that was ahead never ended"
+        while dlq.get(id).status is Status.RETRYING:
+            assert time.monotonic() < deadline, "the store's clock stands still"
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system cannot fork")
+def test_many_threads_may_fork_at_once(tmp_path: Path) -> None:
+    program = """
+import os, threading
+from redrive import blocking
+with blocking.open("sqlite:redrive.db") as dlq:
+    def work(number):
+        for _ in range(5):
+            dlq.capture("a", ValueError("bad"), source=f"thread {number}")
+            if (child := os.fork()) == 0:
+                dlq.capture("b", ValueError("bad"), source=f"child of {number}")
+                os._exit(0)
+            os.waitpid(child, 0)
+    threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    print(dlq.count())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("30\n", "")
