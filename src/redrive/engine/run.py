@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
-import sys
-from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import NoReturn
 from msgspec import Struct, ValidationError, convert
 
 from redrive.engine.describe import MESSAGE_LIMIT, clean, describe, shortened
+from redrive.engine.process import Input, lived
 from redrive.model.category import classify
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.fingerprint import VERSION, fingerprint
@@ -29,7 +27,6 @@ HEADER = "redrive-command"
 """Where such a message carries its command: JSON {"argv": […], "cwd": "…"}."""
 ERROR = "redrive.CommandFailed"
 """The failure's type, as people search for it."""
-TAIL_BYTES = 65_536
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -75,18 +72,10 @@ class Exit(Struct, frozen=True, kw_only=True):
         )
 
 
-async def run_command(command: Command, stdin: bytes | None) -> Exit:
-    """Run a program to its end. Its output passes through; the end of its stderr is kept. Ended when cancelled.
-
-    Without `stdin` it reads ours.
-    """
+async def run_command(command: Command, given: Input | None) -> Exit:
+    """Run a program to its end; a program that cannot even be started has failed too."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command.argv,
-            cwd=command.cwd,
-            stdin=None if stdin is None else asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        status, stderr = await lived(command.argv, command.cwd, given)
     except FileNotFoundError:
         missing = command.cwd if not Path(command.cwd).is_dir() else command.argv[0]
         return Exit(status=127, stderr=clean(f"{missing}: not found").encode())
@@ -94,14 +83,7 @@ async def run_command(command: Command, stdin: bytes | None) -> Exit:
         return Exit(status=126, stderr=clean(f"{command.argv[0]}: may not be run").encode())
     except OSError as error:
         return Exit(status=126, stderr=clean(f"{command.argv[0]}: cannot be run: {error.strerror}").encode())
-    try:
-        _, tail, status = await asyncio.gather(_feed(process, stdin), _tail(process), process.wait())
-    except BaseException:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-        raise
-    return Exit(status=status, stderr=tail)
+    return Exit(status=status, stderr=stderr)
 
 
 class CommandTransport:
@@ -126,7 +108,7 @@ class CommandTransport:
             command = command_of(message)
         except BadSettings as error:
             return Refused(failure=describe(error))
-        exit = await run_command(command, message.body)
+        exit = await run_command(command, Input.of(message.body))
         return Delivered(confirmed=True) if exit.status == 0 else Refused(failure=exit.failure(command))
 
 
@@ -144,33 +126,6 @@ def command_of(carrier: Message | Letter) -> Command:
         return convert(json.loads(raw), Command)
     except (ValueError, ValidationError) as error:
         raise BadSettings(f"the command of this letter cannot be read: {error}") from error
-
-
-async def _feed(process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
-    if process.stdin is None or stdin is None:
-        return
-    try:
-        process.stdin.write(stdin)
-        await process.stdin.drain()
-        process.stdin.close()
-        await process.stdin.wait_closed()
-    except (BrokenPipeError, ConnectionResetError):
-        # The program did not want all of its input; that is its business.
-        return
-
-
-async def _tail(process: asyncio.subprocess.Process) -> bytes:
-    assert process.stderr is not None
-    kept: deque[bytes] = deque()
-    size = 0
-    while chunk := await process.stderr.read(8192):
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.buffer.flush()
-        kept.append(chunk)
-        size += len(chunk)
-        while size - len(kept[0]) >= TAIL_BYTES:
-            size -= len(kept.popleft())
-    return b"".join(kept)[-TAIL_BYTES:]
 
 
 def _signal_name(number: int) -> str:

@@ -20,7 +20,7 @@ from redrive.model.errors import BadSettings
 from redrive.model.fingerprint import VERSION, fingerprint
 from redrive.model.letter import Failure, Letter, headers
 from redrive.model.message import Message
-from redrive.serve.cli.options import config_option, given_input, json_option, loaded, store_option
+from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 
 
@@ -57,10 +57,9 @@ def command(lines: bool, as_json: bool, store: str | None, config: Path | None, 
         raise click.UsageError("With --lines each line has its own source_id; leave --source-id out.")
     for name in ("source", "error", "message"):
         given[name] = clean(given[name])
-    raw = given_input()
-    if raw is None:
+    if sys.stdin is not None and sys.stdin.isatty():
         click.echo("Reading the body from the terminal; end it with Ctrl-D.", err=True)
-        raw = sys.stdin.buffer.read()
+    raw = sys.stdin.buffer.read() if sys.stdin is not None else b""
     settings = loaded(store, config).settings
     labels = {"namespace": settings.namespace, "source": given["source"], "tags": tuple(map(clean, given["tags"]))}
     if lines:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from redrive import blocking, settings, wiring
+from redrive.engine.process import Input
 from redrive.model.category import Category
 from redrive.model.query import And, Field, Is, Op, Query
 from redrive.model.status import Status
@@ -123,11 +124,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def given_input() -> bytes | None:
-    """What is on standard input; nothing when it is closed, None when a person sits at it."""
+def standard_input() -> Input | None:
+    """What is and comes on standard input; nothing when it is closed, None when a person sits at it."""
     if sys.stdin is None:
-        return b""
-    return None if sys.stdin.isatty() else sys.stdin.buffer.read()
+        return Input.of(b"")
+    return None if sys.stdin.isatty() else Input(sys.stdin.fileno())
 
 
 def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -9,14 +9,16 @@ from pathlib import Path
 from uuid import uuid4
 
 import click
+from msgspec.structs import replace
 
 from redrive import wiring
+from redrive.engine.process import Input
 from redrive.engine.run import HEADER, KIND, Command, CommandFailed, as_header, run_command
 from redrive.model.backoff import Backoff, exponential, immediate, linear
 from redrive.model.letter import headers, letter_id
 from redrive.model.message import Message
 from redrive.model.policy import Policy
-from redrive.serve.cli.options import Duration, config_option, given_input, loaded, store_option
+from redrive.serve.cli.options import Duration, config_option, loaded, standard_input, store_option
 from redrive.settings import Settings
 
 
@@ -57,10 +59,10 @@ def command(
     }
     settings = loaded(store, config).settings
     what = Command(argv=argv, cwd=str(Path.cwd()))
-    stdin = b"" if no_input else given_input()
-    message = Message(body=stdin or b"", id=source_id or str(uuid4()), kind=KIND, headers=headers({HEADER: as_header(what)}))
+    given = Input.of(b"") if no_input else standard_input()
+    message = Message(body=b"", id=source_id or str(uuid4()), kind=KIND, headers=headers({HEADER: as_header(what)}))
     try:
-        asyncio.run(_guarded(settings, source, message, what, stdin, Policy(max_attempts=attempts, backoff=waits[backoff])))
+        asyncio.run(_guarded(settings, source, message, what, given, Policy(max_attempts=attempts, backoff=waits[backoff])))
     except CommandFailed as failed:
         if not quiet:
             held = letter_id(settings.namespace, source, message.id or "")
@@ -73,7 +75,7 @@ def command(
     return 0
 
 
-async def _guarded(settings: Settings, source: str, message: Message, what: Command, stdin: bytes | None, policy: Policy) -> None:
+async def _guarded(settings: Settings, source: str, message: Message, what: Command, given: Input | None, policy: Policy) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -81,9 +83,14 @@ async def _guarded(settings: Settings, source: str, message: Message, what: Comm
         # Better to learn now than after hours of work that its failure could not be kept.
         await dlq.letters.check()
 
-        @dlq.guard(source=source, policy=policy, extract=lambda: message, after="raise")
+        @dlq.guard(
+            source=source,
+            policy=policy,
+            extract=lambda: replace(message, body=bytes(given.kept) if given else b""),
+            after="raise",
+        )
         async def job() -> None:
-            exit = await run_command(what, stdin)
+            exit = await run_command(what, given)
             if exit.status != 0:
                 raise CommandFailed(what, exit)
 
