@@ -15,8 +15,7 @@ import redrive
 from redrive.backends.sqlite import table as package
 from redrive.model.letter import Letter
 
-_COLUMNS = len(package._FIXED + package._CHANGING)
-INSERT = f"{package._INSERT} VALUES ({', '.join('?' * _COLUMNS)})"
+INSERT = f"INSERT INTO letters ({', '.join(package._COLUMNS)}) VALUES ({', '.join('?' * len(package._COLUMNS))})"
 
 
 def encoded(letters: Iterable[Letter]) -> list[tuple[Any, ...]]:

@@ -133,7 +133,7 @@ def test_a_run_that_is_told_to_stop_ends_its_program_and_is_not_captured(
     out, err = running.communicate(timeout=PATIENCE)
     # The program may say something itself: a shell tells that its `sleep` was `Terminated`. We say nothing.
     assert (out, running.returncode) == ("", 128 + number)
-    assert set(err.split()) <= {"Terminated"}
+    assert not [word for word in ("Traceback", "redrive", "Error", "Stopped") if word in err], err
     assert (shell.folder / "ended").exists()
     assert shell.letters() == []
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, write_rows
+from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Lease
 from redrive.model.letter import Letter
 from redrive.model.status import Status
 from redrive.model.stored import restored
 
-_CLAIM = "INSERT INTO claims (id, priority, at, is_due, token, owner, until)"
-_OR_RECLAIM = (
+_COLUMNS = ("id", "priority", "at", "is_due", "token", "owner", "until")
+_REPLACE = (
     "ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,"
     " token = excluded.token, owner = excluded.owner, until = excluded.until"
 )
@@ -50,18 +50,15 @@ def next_token(connection: sqlite3.Connection, moment: int) -> int:
     return int(token)
 
 
-def lease_due(connection: sqlite3.Connection, letters: Sequence[Letter], owner: str, token: int, end: int) -> None:
-    """Lease letters that are due: their rows are there already. OR FAIL: see `rows.update_rows`."""
-    for keys in pieces([letter.id.bytes for letter in letters]):
-        connection.execute(
-            f"UPDATE OR FAIL claims SET at = max(at, ?), token = ?, owner = ?, until = ? WHERE id IN ({marks(len(keys))})",
-            [end, token, owner, end, *filled(keys)],
-        )
+def lease_due(connection: sqlite3.Connection, leases: Iterable[tuple[Sequence[Letter], str, int, int]]) -> None:
+    """Lease letters that are due, for each owner with its token until its end: their rows are there already."""
+    rows = [(letter.id.bytes, end, token, owner, end) for letters, owner, token, end in leases for letter in letters]
+    update_rows(connection, "claims", ("at", "token", "owner", "until"), rows)
 
 
 def lease(connection: sqlite3.Connection, letters: Iterable[Letter], owner: str, token: int, end: int) -> None:
     """Lease letters, due or not."""
-    write_rows(connection, _CLAIM, [_row(letter, owner, token, end) for letter in letters], _OR_RECLAIM)
+    write_rows(connection, "claims", _COLUMNS, [_row(letter, owner, token, end) for letter in letters], _REPLACE)
 
 
 def extend(connection: sqlite3.Connection, leases: Sequence[Lease], by: timedelta, now: datetime) -> list[Lease | None]:
@@ -108,7 +105,7 @@ def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], not_befo
         for letter in letters
         if letter.status is Status.PENDING and letter.retry.next_retry_at is not None
     ]
-    write_rows(connection, _CLAIM, rows, _OR_RECLAIM)
+    write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 
 
 def _row(letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:

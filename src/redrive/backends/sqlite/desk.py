@@ -80,7 +80,13 @@ def _identity(connection: sqlite3.Connection, requests: list[None]) -> list[UUID
 
 def _save(connection: sqlite3.Connection, requests: list[Sequence[Operation]]) -> list[None]:
     rows = [(one.id.bytes, micros(one.started_at), msgpack.encode(one)) for one in chain.from_iterable(requests)]
-    write_rows(connection, "INSERT OR REPLACE INTO operations (id, started_at, data)", rows)
+    write_rows(
+        connection,
+        "operations",
+        ("id", "started_at", "data"),
+        rows,
+        "ON CONFLICT (id) DO UPDATE SET data = excluded.data, started_at = excluded.started_at",
+    )
     return [None] * len(requests)
 
 
@@ -89,11 +95,12 @@ def _record(connection: sqlite3.Connection, requests: list[Sequence[LedgerRow]])
         (row.operation.bytes, row.letter.bytes, row.generation, row.entry.value, micros(row.at), row.detail)
         for row in chain.from_iterable(requests)
     ]
-    write_rows(connection, "INSERT OR REPLACE INTO ledger (operation, letter, generation, entry, at, detail)", rows)
+    again = "ON CONFLICT (operation, letter, generation) DO UPDATE SET entry = excluded.entry, at = excluded.at, detail = excluded.detail"
+    write_rows(connection, "ledger", ("operation", "letter", "generation", "entry", "at", "detail"), rows, again)
     return [None] * len(requests)
 
 
 def _note(connection: sqlite3.Connection, requests: list[Sequence[AuditRow]]) -> list[None]:
     rows = [(micros(row.at), row.by, row.act, row.subject, row.detail) for row in chain.from_iterable(requests)]
-    write_rows(connection, "INSERT INTO audit (at, by, act, subject, detail)", rows)
+    write_rows(connection, "audit", ("at", "by", "act", "subject", "detail"), rows, "ON CONFLICT DO NOTHING")
     return [None] * len(requests)

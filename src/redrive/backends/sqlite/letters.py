@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import chain
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -148,37 +147,67 @@ class SqliteLetters:
             await asyncio.to_thread(self._database.close)
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
-        known = table.load(connection, {letter.id for letters, _ in requests for letter in letters})
-        new: dict[UUID, Letter] = {}
+        timed = [(letters, self._database.now(given)) for letters, given in requests]
+        first: dict[UUID, Letter] = {}
+        for letters, now in timed:
+            for arriving in letters:
+                if arriving.id not in first:
+                    first[arriving.id], _ = arrive(None, arriving, now)
+        known = table.insert(connection, list(first.values()))
+        new = first.keys() - known.keys()
         changed: dict[UUID, Letter] = {}
         reopened: set[UUID] = set()
         answers = []
-        for letters, given in requests:
-            now = self._database.now(given)
+        for letters, now in timed:
             answer = []
             for arriving in letters:
-                before = known.get(arriving.id)
-                letter, held = arrive(before, arriving, now)
-                if held is Held.NEW or letter.id in new:
-                    new[letter.id] = letter
-                elif held is not Held.DUPLICATE:
-                    changed[letter.id] = letter
-                    if held is Held.REOPENED:
-                        reopened.add(letter.id)
-                known[letter.id] = letter
+                id = arriving.id
+                if id not in known:
+                    known[id] = first[id]
+                    answer.append(Held.NEW)
+                    continue
+                known[id], held = arrive(known[id], arriving, now)
+                if held is not Held.DUPLICATE:
+                    changed[id] = known[id]
+                if held is Held.REOPENED:
+                    reopened.add(id)
                 answer.append(held)
             answers.append(answer)
-        table.insert(connection, new.values())
         table.overwrite(connection, changed.values())
         claims.unclaim(connection, [id.bytes for id in reopened])
-        claims.schedule(connection, chain(new.values(), (changed[id] for id in reopened)))
+        claims.schedule(connection, (known[id] for id in new | reopened))
         return answers
 
     def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
-        return [self._claim_one(connection, claim, self._database.now(given)) for claim, given in requests]
+        # Those who take what is due share one look at it and one statement for their leases.
+        alike = [
+            number
+            for number, (claim, given) in enumerate(requests)
+            if given is None and claim.ids is None and claim.query is None
+        ]
+        answers = dict(zip(alike, self._claim_due(connection, [requests[number][0] for number in alike]), strict=True))
+        for number, (claim, given) in enumerate(requests):
+            if number not in answers:
+                answers[number] = self._claim_one(connection, claim, self._database.now(given))
+        return [answers[number] for number in range(len(requests))]
+
+    def _claim_due(self, connection: sqlite3.Connection, wanted: list[Claim]) -> list[list[Claimed]]:
+        if not wanted:
+            return []
+        now = self._database.now(None)
+        found = claims.due(connection, micros(now), bounded(sum(bounded(claim.limit) for claim in wanted)))
+        answers, leases, start = [], [], 0
+        for claim in wanted:
+            letters = found[start : start + bounded(claim.limit)]
+            start += len(letters)
+            token = self._token(connection, micros(now)) if letters else 0
+            leases.append((letters, claim.owner, token, micros(now + claim.lease)))
+            answers.append(_claimed(letters, claim, token, now))
+        claims.lease_due(connection, leases)
+        return answers
 
     def _claim_one(self, connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Claimed]:
-        moment, until, limit = micros(now), now + claim.lease, bounded(claim.limit)
+        moment, limit = micros(now), bounded(claim.limit)
         if claim.ids is not None:
             wanted = tuple(dict.fromkeys(claim.ids))
             found = table.load(connection, wanted, f"NOT {IS_LEASED}", [moment])
@@ -191,20 +220,14 @@ class SqliteLetters:
             letters = claims.due(connection, moment, limit)
         if not letters:
             return []
+        token = self._token(connection, moment)
+        claims.lease(connection, letters, claim.owner, token, micros(now + claim.lease))
+        return _claimed(letters, claim, token, now)
+
+    def _token(self, connection: sqlite3.Connection, moment: int) -> int:
         token = claims.next_token(connection, moment)
         self._database.passed(token)
-        end = micros(until)
-        if claim.ids is None and claim.query is None:
-            claims.lease_due(connection, letters, claim.owner, token, end)
-        else:
-            claims.lease(connection, letters, claim.owner, token, end)
-        return [
-            Claimed(
-                letter=replace(letter, status=Status.RETRYING),
-                lease=Lease(id=letter.id, token=token, generation=letter.generation, owner=claim.owner, until=until),
-            )
-            for letter in letters
-        ]
+        return token
 
     def _extend(
         self, connection: sqlite3.Connection, requests: list[tuple[tuple[Sequence[Lease], timedelta], datetime | None]]
@@ -288,6 +311,17 @@ class SqliteLetters:
             claims.unclaim(connection, keys)
             answers.append(letters)
         return answers
+
+
+def _claimed(letters: list[Letter], claim: Claim, token: int, now: datetime) -> list[Claimed]:
+    until = now + claim.lease
+    return [
+        Claimed(
+            letter=replace(letter, status=Status.RETRYING),
+            lease=Lease(id=letter.id, token=token, generation=letter.generation, owner=claim.owner, until=until),
+        )
+        for letter in letters
+    ]
 
 
 def _text(key: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Statements over many rows at once: one step of SQLite, and one release of the GIL, for up to 128 of them."""
+"""Statements over many rows at once: one step of SQLite, and one release of the GIL, for hundreds of them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,39 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-_MOST = 128
+_MOST = 512
 _MOST_KEYS = 8192
 
 
-def write_rows(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[Any, ...]], tail: str = "") -> None:
-    """`head VALUES (…), (…) … tail` for all rows, in pieces of powers of two so that few statements are prepared."""
-    start = 0
-    while start < len(rows):
-        size = min(_MOST, 1 << ((len(rows) - start).bit_length() - 1))
-        piece = rows[start : start + size]
-        connection.execute(_values(head, len(piece[0]), size, tail), [value for row in piece for value in row])
-        start += size
+def write_rows(
+    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]], conflict: str
+) -> tuple[int, int]:
+    """Insert rows whose first value is never NULL; `conflict` says what becomes of those that are there already.
+
+    Answers with how many rows were changed, and the id of the last one that was inserted.
+    """
+    before, last = connection.total_changes, 0
+    for piece, count in _padded(rows, len(columns)):
+        size = len(piece) // len(columns)
+        last = connection.execute(_inserts(table, columns, size, size > count, conflict), piece).lastrowid or last
+    return connection.total_changes - before, last
 
 
 def update_rows(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Set `columns` where the id is the first value of a row: one step for up to 128 of them.
+    """Set `columns` where the id is the first value of a row."""
+    for piece, _ in _padded(rows, 1 + len(columns)):
+        connection.execute(_changes(table, columns, len(piece) // (1 + len(columns))), piece)
 
-    What is missing to a power of two is filled with NULLs, which equal no id.
+
+def _padded(rows: Sequence[tuple[Any, ...]], width: int) -> Iterator[tuple[list[Any], int]]:
+    """The rows' values in pieces of powers of two, so that few statements are prepared; what is missing is NULL.
+
+    With each piece, how many rows it really has.
     """
     for start in range(0, len(rows), _MOST):
         piece = rows[start : start + _MOST]
-        size = _rounded(len(piece))
         values = [value for row in piece for value in row]
-        values += [None] * ((1 + len(columns)) * (size - len(piece)))
-        connection.execute(_changes(table, columns, size), values)
+        yield values + [None] * (width * (_rounded(len(piece)) - len(piece))), len(piece)
 
 
 def read_all(connection: sqlite3.Connection, query: str, parameters: Sequence[Any]) -> list[tuple[str, bytes]]:
@@ -84,9 +92,12 @@ def _marks(count: int) -> str:
 
 
 @lru_cache(maxsize=512)
-def _values(head: str, width: int, size: int, tail: str) -> str:
-    row = "(" + ",".join("?" * width) + ")"
-    return f"{head} VALUES {','.join([row] * size)} {tail}"
+def _inserts(table: str, columns: tuple[str, ...], size: int, is_padded: bool, conflict: str) -> str:
+    row = "(" + ",".join("?" * len(columns)) + ")"
+    values = f"VALUES {','.join([row] * size)}"
+    if is_padded:
+        values = f"SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
+    return f"INSERT INTO {table} ({', '.join(columns)}) {values} {conflict}"
 
 
 @lru_cache(maxsize=512)

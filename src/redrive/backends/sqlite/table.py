@@ -24,8 +24,8 @@ _CHANGING = (
     "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "priority", "attempts",
     "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
 )  # fmt: skip
-_INSERT = f"INSERT INTO letters ({', '.join(_FIXED + _CHANGING)})"
-_OR_REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
+_COLUMNS = _FIXED + _CHANGING
+_REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
 
 _SETTLED = ("status", "attempts", "updated_at", "next_retry_at", "data")
 """What the end of a claim changes while the failure stays the same; of the indexes, only the one by status."""
@@ -34,14 +34,21 @@ Holding = tuple[Letter | None, int, int]
 """A letter with the token and the end of the last lease on it (0 and 0 without one)."""
 
 
-def insert(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
-    """Write letters that are not there yet."""
-    write_rows(connection, _INSERT, [_row(letter) for letter in letters])
+def insert(connection: sqlite3.Connection, letters: Sequence[Letter]) -> dict[UUID, Letter]:
+    """Write those of the letters that are not there yet; answer with those that are, as they are stored.
+
+    Nothing is read when all are new, which is the usual case.
+    """
+    written, last = write_rows(connection, "letters", _COLUMNS, [_row(letter) for letter in letters], "ON CONFLICT DO NOTHING")
+    if written == len(letters):
+        return {}
+    # Rows are numbered in turn, so what was there before has a lower number than the first that was written now.
+    return load(connection, (letter.id for letter in letters), "l.seq <= ?", [last - written if written else 2**63 - 1])
 
 
 def overwrite(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
     """Write letters that are there already."""
-    write_rows(connection, _INSERT, [_row(letter) for letter in letters], _OR_REPLACE)
+    write_rows(connection, "letters", _COLUMNS, [_row(letter) for letter in letters], _REPLACE)
 
 
 def overwrite_settled(connection: sqlite3.Connection, letters: Iterable[tuple[bytes, Letter]]) -> None:
