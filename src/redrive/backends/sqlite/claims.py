@@ -105,7 +105,8 @@ def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], not_befo
         for letter in letters
         if letter.status is Status.PENDING and letter.retry.next_retry_at is not None
     ]
-    write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
+    if rows:
+        write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 
 
 def _row(letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:

@@ -177,10 +177,11 @@ class Connections:
 
 def _identity(path: str) -> tuple[int, int] | None:
     """Which file lies at the path."""
-    with suppress(OSError):
+    try:
         found = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path would cost more than the answer
-        return found.st_dev, found.st_ino
-    return None
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _Forks:

@@ -173,9 +173,10 @@ class SqliteLetters:
                     reopened.add(id)
                 answer.append(held)
             answers.append(answer)
-        table.overwrite(connection, changed.values())
-        claims.unclaim(connection, [id.bytes for id in reopened])
-        claims.schedule(connection, (known[id] for id in new | reopened))
+        if changed:
+            table.overwrite(connection, changed.values())
+            claims.unclaim(connection, [id.bytes for id in reopened])
+        claims.schedule(connection, [known[id] for id in new | reopened])
         return answers
 
     def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
