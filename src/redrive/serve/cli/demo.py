@@ -99,7 +99,7 @@ async def play(dlq: DeadLetters, paper: Console, *, pause: float) -> None:
             await asyncio.sleep(pause / 2)
         letters = await _letters(dlq, run)
         _title(paper, "2. Nothing is lost: the letters, as `redrive ls` shows them.")
-        paper.print(letters_table(letters))
+        paper.print(letters_table(letters, is_narrow=paper.width < 100))
         await asyncio.sleep(pause)
         sick = next(letter for letter in letters if letter.failure.type.endswith("KeyError"))
         _title(paper, f"3. One of them with its whole story: `redrive show {short_id(sick)}`.")
@@ -113,7 +113,7 @@ async def play(dlq: DeadLetters, paper: Console, *, pause: float) -> None:
         await asyncio.sleep(pause)
         _title(paper, "5. Where they stand now.")
         letters = await _letters(dlq, run)
-        paper.print(letters_table(letters))
+        paper.print(letters_table(letters, is_narrow=paper.width < 100))
         waiting = [letter for letter in letters if letter.status is not Status.COMPLETED]
         paper.print(Text.assemble("  Yours to try:  redrive ls   redrive show ", short_id(waiting[0])))
         paper.print(f"                 redrive retry {short_id(waiting[0])} --to {TARGET}", highlight=False)
