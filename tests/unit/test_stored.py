@@ -129,10 +129,10 @@ def test_bytes_of_another_kind_are_called_corrupt(noise: bytes) -> None:
 
 
 def test_nothing_is_ever_unpickled() -> None:
-    import pickle
-
-    with pytest.raises((StoreCorrupt, SchemaTooNew)):
-        restored(bytes([SCHEMA]) + pickle.dumps(SMALL.source))
+    # What Python's own serialiser makes of the text "orders", and a program that would print when it was loaded.
+    for hostile in (b"\x80\x04\x95\n\x00\x00\x00\x00\x00\x00\x00\x8c\x06orders\x94.", b"cbuiltins\nprint\n(S'loaded'\ntR."):
+        with pytest.raises((StoreCorrupt, SchemaTooNew)):
+            restored(bytes([SCHEMA]) + hostile)
 
 
 def test_the_id_is_a_digest_of_the_three_names_and_keeps_them_apart() -> None:
