@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import redrive
-from redrive import Bury, Policy, blocking, custom
+from redrive import BadSettings, Bury, Policy, blocking, custom
 from tests.unit.flaky import NO_RETRY, Flaky, both, fail_async, guarded, letters
 
 
@@ -246,3 +246,16 @@ def test_whatever_returns_an_awaitable_is_awaited_in_a_batch(handler: Any) -> No
             assert await dlq.guard(source="orders", policy=NO_RETRY).each(["a"], handler) == [Bury()]
 
     asyncio.run(story())
+
+
+def test_a_generator_is_refused_because_it_fails_where_no_guard_stands() -> None:
+    def plain(order: Any) -> Iterator[Any]:
+        yield order
+
+    async def awaited(order: Any) -> AsyncIterator[Any]:
+        yield order
+
+    with blocking.open("memory:") as dlq:
+        for generator in (plain, awaited):
+            with pytest.raises(BadSettings, match="is a generator"):
+                dlq.guard(source="orders")(generator)

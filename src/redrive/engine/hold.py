@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -83,12 +84,14 @@ class Holder:
             answers = await self._store.put(slim)
         except StoreError as error:
             if self._journal is None:
-                raise NotHeld(f"{len(slim)} letter(s) could not be held: {error}; do not acknowledge the source") from error
+                raise NotHeld(f"not held: {error}; do not acknowledge the source") from error
             await self._journal.append(slim)
             self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
             answers = [Held.JOURNALED] * len(slim)
             self._tend()
-        await self._drop_unused(slim, answers)
+        # The letters are held; a file too many is for `redrive doctor` to find.
+        with contextlib.suppress(StoreError):
+            await self._drop_unused(slim, answers)
         for letter, held in zip(slim, answers, strict=True):
             labels = {"source": letter.source, "held": held.value, "category": letter.failure.category.value}
             self._telemetry.add(metrics.LETTERS_HELD, 1, **labels)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, update_wrapper
-from inspect import Parameter, iscoroutinefunction, signature
+from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from time import perf_counter
 from types import CoroutineType
 from typing import Any
+
+from redrive.model.errors import BadSettings
 
 Failed = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Exception, float], Any]
 """What to answer with after the handler failed: handler, arguments, error, and when the call began."""
@@ -57,6 +59,10 @@ _OWN_NAMES = frozenset({"handler", "failed", "awaited", "coroutine", "clock", "s
 
 def wrapped(handler: Callable[..., Any], failed: Failed, failed_inline: Failed) -> Callable[..., Any]:
     """The handler, with `failed` (a coroutine function) or, for a plain handler, `failed_inline` standing behind it."""
+    if isgeneratorfunction(handler) or isasyncgenfunction(handler):
+        raise BadSettings(
+            f"'{handler.__name__}' is a generator: it fails while it is read, where no guard stands; guard what reads it"
+        )
     is_async = iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - its kind matters
 
     async def awaited(
