@@ -99,8 +99,7 @@ class DeadLetters:
         metadata: Mapping[str, Any] | None = None,
     ) -> Guard:
         """Guard a consumer: `@dlq.guard(source="orders")`. See `redrive.engine.guard` for what its caller sees."""
-        named(retry.policy)
-        labels = Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
+        labels = self._labels(source, retry, tags, metadata)
         course = Course(labels, policy=policy, extract=extract, traceback_limit=self.limits.traceback)
         return Guard(course, self.hold, after=after)
 
@@ -124,10 +123,15 @@ class DeadLetters:
             one = replace(one, headers=one.headers + as_headers(headers))
         failure = error if isinstance(error, Failure) else describe(error, traceback_limit=self.limits.traceback)
         now = datetime.now(UTC)
-        labels = Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
+        labels = self._labels(source, retry, tags, metadata)
         letter = captured(one, [Try(at=now, failure=failure)], labels, now=now)
         (held,) = await self.hold([letter])
         return Captured(letter=letter, held=held)
+
+    def _labels(self, source: str, retry: RetryPlan, tags: Sequence[str], metadata: Mapping[str, Any] | None) -> Labels:
+        # A misspelt policy is told of now, not when a message has failed.
+        named(retry.policy)
+        return Labels(namespace=self.namespace, source=source, retry=retry, tags=tuple(tags), metadata=dict(metadata or {}))
 
     async def hold(self, letters: Sequence[Letter]) -> list[Held]:
         """Hold letters that were made elsewhere; `NotHeld` when that is impossible."""
