@@ -108,7 +108,7 @@ class Journal:
         """Put all letters that wait, here and in files whose owners died, into the store; say how many it confirmed.
 
         Ends early when the store is unavailable, and leaves the rest in order. A file that cannot be drained (a newer
-        redrive wrote it, the store refuses a letter) stays as it is and holds up no other; its error is raised at the end.
+        redrive wrote it, the store refuses all) stays as it is and holds up no other; its error is raised at the end.
         While another drain of this journal is under way, this one does nothing.
         """
         if not self._draining.acquire(blocking=False):
@@ -189,13 +189,42 @@ class Journal:
             return
         try:
             while (found := await _here(self._next, file, limit)) is not None:
-                if found.letters:
-                    await store.put(found.letters)
+                confirmed = await self._put(store, file, found.letters)
                 await _here(self._advance, file, found)
-                yield len(found.letters)
+                yield confirmed
         finally:
             if file is not self._file:
                 file.close()
+
+    async def _put(self, store: LetterStore, file: JournalFile, letters: Sequence[Letter]) -> int:
+        """Put letters together or, when that is refused, one by one; answer how many the store has.
+
+        A letter that is refused while others are taken is set aside for a person, so that it does not hold up the rest
+        for ever. When none is taken, it is the store that is at fault, and all stay.
+        """
+        if not letters:
+            return 0
+        try:
+            await store.put(letters)
+        except StoreUnavailable:
+            raise
+        except RedriveError as error:
+            refusal = error
+        else:
+            return len(letters)
+        refused = []
+        for letter in letters:
+            try:
+                await store.put([letter])
+            except StoreUnavailable:
+                raise
+            except RedriveError:
+                refused.append(letter)
+        if len(refused) == len(letters):
+            raise refusal
+        for letter in refused:
+            await _here(file.set_letter_aside, str(letter.id), stored(letter))
+        return len(letters) - len(refused)
 
     def _listed(self) -> list[Path]:
         with _translating(self._folder):
@@ -247,8 +276,8 @@ def pending(folder: Path) -> list[Pending]:
 
 
 def set_aside(folder: Path) -> list[Path]:
-    """Bytes that were found in journals and are no letters, each in a file of its own, for a person to look at."""
-    return sorted([*folder.glob("*.journal.*.torn"), *folder.glob("*.journal.*.damaged")])
+    """What could not be drained, each in a file of its own for a person to look at: no letters, or refused ones."""
+    return sorted(path for kind in ("torn", "damaged", "refused") for path in folder.glob(f"*.journal.*.{kind}"))
 
 
 async def _here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

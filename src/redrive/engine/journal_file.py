@@ -19,7 +19,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct as Layout
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from redrive.model.stored import restored
 
 VERSION = 1
 
+LETTER_REFUSED = "letter_refused file=%s bytes=%d kept_as=%s"
 TORN_TAIL_KEPT = "torn_tail_kept file=%s offset=%d bytes=%d kept_as=%s"
 DAMAGE_KEPT = "damage_kept file=%s offset=%d bytes=%d kept_as=%s"
 CUT_FAILED = "cut_failed file=%s offset=%d error=%s"
@@ -273,15 +274,14 @@ class JournalFile:
         """Keep bytes that are no letter in a file of their own; doing it again writes the same file."""
         is_tail = end == self.end
         kept = self.path.with_name(f"{self.path.name}.{begin}.{'torn' if is_tail else 'damaged'}")
-        target = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        try:
-            for at in range(begin, end, _CHUNK):
-                _write(target, os.pread(self._descriptor, min(_CHUNK, end - at), at), at - begin)
-            os.fsync(target)
-        finally:
-            os.close(target)
-        sync_folder(kept.parent)
+        _keep(kept, (os.pread(self._descriptor, min(_CHUNK, end - at), at) for at in range(begin, end, _CHUNK)))
         _log.warning(TORN_TAIL_KEPT if is_tail else DAMAGE_KEPT, self.path.name, begin, end - begin, kept.name)
+
+    def set_letter_aside(self, name: str, data: bytes) -> None:
+        """Keep a letter that its store refuses in a file of its own; doing it again writes the same file."""
+        kept = self.path.with_name(f"{self.path.name}.{name}.refused")
+        _keep(kept, [data])
+        _log.warning(LETTER_REFUSED, self.path.name, len(data), kept.name)
 
     def _cut(self) -> None:
         """Drop what was written behind the last good end, so that it is never taken for a letter."""
@@ -290,6 +290,20 @@ class JournalFile:
             os.fsync(self._descriptor)
         except OSError as error:
             _log.error(CUT_FAILED, self.path.name, self.end, error.strerror)
+
+
+def _keep(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file durably."""
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        at = 0
+        for chunk in chunks:
+            _write(target, chunk, at)
+            at += len(chunk)
+        os.fsync(target)
+    finally:
+        os.close(target)
+    sync_folder(path.parent)
 
 
 def journal_files(folder: Path, identity: str = "") -> list[Path]:
