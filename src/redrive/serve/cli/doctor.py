@@ -109,7 +109,8 @@ def _journals(folder: Path) -> list[Finding]:
     except OSError as error:
         return [Finding("journal", Health.BAD, f"{folder}: {error.strerror}; choose another folder with REDRIVE_JOURNAL")]
     looked = [
-        Finding("journal", Health.NOTE, f"{path.name}: could not go to the store and was kept for you to look at") for path in aside
+        Finding("journal", Health.NOTE, f"{path.name}: could not go to the store and was kept for you to look at")
+        for path in aside
     ]
     if not waiting:
         return looked or [Finding("journal", Health.OK, "nothing waits")]
