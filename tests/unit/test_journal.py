@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from redrive.engine.journal import Journal, pending, set_aside
 from redrive.model.arrival import Held
-from redrive.model.errors import NotHeld, StoreError, StoreFull
+from redrive.model.errors import NotHeld, StoreFull
 from redrive.model.letter import Letter
-from redrive.model.stored import restored
 from redrive.ports.inline import drive
 from tests.unit.journals import (
     HEADER,
@@ -27,7 +26,6 @@ from tests.unit.journals import (
     left_behind,
     letter,
     letters,
-    number_of,
     only_file,
     opened,
 )
@@ -330,27 +328,6 @@ def test_a_store_that_refuses_letters_is_heard_and_the_letters_stay(folder: Path
         assert journal.waiting == 1
         store.refuses = None
         assert drive(journal.drain(store)) == 1
-
-
-def test_a_letter_that_is_refused_while_others_are_taken_is_set_aside_and_holds_up_nobody(folder: Path) -> None:
-    class Picky(Store):
-        async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
-            if any(number_of(letter) == 2 for letter in letters):
-                raise StoreError("not this one")
-            return await super().put(letters, now=now)
-
-    store = Picky()
-    with opened(folder) as journal:
-        drive(journal.append(letters(1, 2, 3)))
-        assert drive(journal.drain(store)) == 2
-        assert (store.received, journal.waiting) == ([1, 3], 0)
-        (kept,) = set_aside(folder)
-        assert kept.name.endswith(".refused")
-        assert number_of(restored(kept.read_bytes())) == 2
-        drive(journal.append(letters(2)))
-        with pytest.raises(StoreError):
-            drive(journal.drain(store))
-        assert journal.waiting == 1
 
 
 STEPS = st.lists(

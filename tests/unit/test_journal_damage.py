@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from redrive.engine.journal import pending, set_aside
-from redrive.model.errors import NotHeld, SchemaTooNew, StoreNotWritable
-from redrive.model.stored import stored
+from redrive.model.arrival import Held
+from redrive.model.errors import NotHeld, SchemaTooNew, StoreError, StoreNotWritable
+from redrive.model.letter import Letter
+from redrive.model.stored import restored, stored
 from redrive.ports.inline import drive
 from tests.unit.journals import (
     HEADER,
@@ -19,6 +23,7 @@ from tests.unit.journals import (
     left_behind,
     letter,
     letters,
+    number_of,
     only_file,
     opened,
     spans,
@@ -233,3 +238,24 @@ def test_damage_that_cannot_be_kept_aside_stops_the_drain_and_drops_nothing(fold
     assert path.read_bytes()[HEADER:] == data[HEADER:]
     blocked.rmdir()
     assert drained(folder) == [1]
+
+
+def test_a_letter_that_is_refused_while_others_are_taken_is_set_aside_and_holds_up_nobody(folder: Path) -> None:
+    class Picky(Store):
+        async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
+            if any(number_of(letter) == 2 for letter in letters):
+                raise StoreError("not this one")
+            return await super().put(letters, now=now)
+
+    store = Picky()
+    with opened(folder) as journal:
+        drive(journal.append(letters(1, 2, 3)))
+        assert drive(journal.drain(store)) == 2
+        assert (store.received, journal.waiting) == ([1, 3], 0)
+        (kept,) = set_aside(folder)
+        assert kept.name.endswith(".refused")
+        assert number_of(restored(kept.read_bytes())) == 2
+        drive(journal.append(letters(2)))
+        with pytest.raises(StoreError):
+            drive(journal.drain(store))
+        assert journal.waiting == 1

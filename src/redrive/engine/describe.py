@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -40,6 +40,18 @@ def describe(error: BaseException, *, traceback_limit: int = TRACEBACK_LIMIT) ->
         traceback=shortened(_traceback(chain, frames), traceback_limit),
         causes=tuple(Cause(type=qualified(type(cause)), message=message_of(cause)) for cause in chain[1:]),
         fingerprint=fingerprint(type_names[0], message, list(places)),
+        fingerprint_version=VERSION,
+    )
+
+
+def told(type: str, message: str, *, known_as: Sequence[str] = (), traceback: str = "") -> Failure:
+    """A failure of which only words are known; `known_as` are names by which its type may be classified."""
+    return Failure(
+        type=type,
+        message=message,
+        category=classify(known_as, message),
+        traceback=traceback,
+        fingerprint=fingerprint(type, message, ()),
         fingerprint_version=VERSION,
     )
 

@@ -7,7 +7,6 @@ again; so a crash at any instant leaves letters that are put once more, which th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import hashlib
@@ -16,15 +15,16 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from redrive.engine.journal_file import Found, JournalFile, journal_files, sync_folder
-from redrive.model.errors import NotHeld, RedriveError, StoreError, StoreFull, StoreNotWritable, StoreUnavailable
+from redrive.engine.journal_file import Found, JournalFile, journal_files
+from redrive.model.errors import NotHeld, RedriveError, StoreFull, StoreNotWritable, StoreUnavailable
 from redrive.model.letter import Letter
 from redrive.model.stored import stored
-from redrive.ports.inline import is_inline
+from redrive.ports.files import meaning, sync_folder
+from redrive.ports.inline import here
 from redrive.ports.letters import LetterStore
 
 P = ParamSpec("P")
@@ -33,9 +33,6 @@ T = TypeVar("T")
 DRAIN_STOPPED = "drain_stopped file=%s drained=%d reason=%s"
 FILE_REFUSED = "file_refused file=%s reason=%s"
 FILE_VANISHED = "file_vanished file=%s letters=%d"
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP}
 
 _log = logging.getLogger("redrive.journal")
 
@@ -102,7 +99,7 @@ class Journal:
         cancelled may have kept its letters.
         """
         if letters:
-            await _here(self._append, _Entry([stored(letter) for letter in letters]))
+            await here(self._append, _Entry([stored(letter) for letter in letters]))
 
     async def drain(self, store: LetterStore, batch: int = 100) -> int:
         """Put all letters that wait, here and in files whose owners died, into the store; say how many it confirmed.
@@ -116,7 +113,7 @@ class Journal:
         drained = 0
         refused: RedriveError | None = None
         try:
-            for path in await _here(self._listed):
+            for path in await here(self._listed):
                 try:
                     async for confirmed in self._emptied(path, store, batch):
                         drained += confirmed
@@ -184,13 +181,13 @@ class Journal:
 
     async def _emptied(self, path: Path, store: LetterStore, limit: int) -> AsyncGenerator[int, None]:
         """Move a file's letters to the store, batch by batch; yields how many each confirmed batch had."""
-        file = await _here(self._taken, path)
+        file = await here(self._taken, path)
         if file is None:
             return
         try:
-            while (found := await _here(self._next, file, limit)) is not None:
+            while (found := await here(self._next, file, limit)) is not None:
                 confirmed = await self._put(store, file, found.letters)
-                await _here(self._advance, file, found)
+                await here(self._advance, file, found)
                 yield confirmed
         finally:
             if file is not self._file:
@@ -223,7 +220,7 @@ class Journal:
         if len(refused) == len(letters):
             raise refusal
         for letter in refused:
-            await _here(file.set_letter_aside, str(letter.id), stored(letter))
+            await here(file.set_letter_aside, str(letter.id), stored(letter))
         return len(letters) - len(refused)
 
     def _listed(self) -> list[Path]:
@@ -280,17 +277,11 @@ def set_aside(folder: Path) -> list[Path]:
     return sorted(path for kind in ("torn", "damaged", "refused") for path in folder.glob(f"*.journal.*.{kind}"))
 
 
-async def _here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do file work in this thread when a verb is driven by hand, else where no event loop waits for the disk."""
-    if is_inline():
-        return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
-
-
 def _sentence(error: OSError, folder: Path) -> str:
-    if error.errno in _FULL:
+    kind = meaning(error)
+    if kind is StoreFull:
         return f"no space is left for the journal in {folder}; free some, then try again"
-    if error.errno in _FORBIDDEN:
+    if kind is StoreNotWritable:
         return f"cannot write the journal in {folder}; mend its rights or choose another folder"
     return f"the journal in {folder} cannot be used: {error.strerror or error}"
 
@@ -300,5 +291,4 @@ def _translating(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = StoreFull if error.errno in _FULL else StoreNotWritable if error.errno in _FORBIDDEN else StoreError
-        raise kind(_sentence(error, folder)) from error
+        raise meaning(error)(_sentence(error, folder)) from error

@@ -28,6 +28,7 @@ from zlib import crc32
 from redrive.model.errors import SchemaTooNew, StoreCorrupt
 from redrive.model.letter import Letter
 from redrive.model.stored import restored
+from redrive.ports.files import sync_folder
 
 VERSION = 1
 
@@ -314,15 +315,6 @@ def journal_files(folder: Path, identity: str = "") -> list[Path]:
         return []
     found = [name for name in names if name.startswith(identity) and _NAME.fullmatch(name)]
     return [folder / name for name in sorted(found, key=lambda name: name.split("-")[1:])]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the coming and going of names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _checksum(payload: bytes) -> int:

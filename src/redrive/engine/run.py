@@ -11,11 +11,9 @@ from typing import NoReturn
 
 from msgspec import Struct, ValidationError, convert
 
-from redrive.engine.describe import MESSAGE_LIMIT, clean, describe, shortened
+from redrive.engine.describe import MESSAGE_LIMIT, clean, describe, shortened, told
 from redrive.engine.process import Input, lived
-from redrive.model.category import classify
 from redrive.model.errors import BadSettings, Unsupported
-from redrive.model.fingerprint import VERSION, fingerprint
 from redrive.model.letter import Failure, Letter
 from redrive.model.message import Message
 from redrive.model.operation import Delivered, Delivery, Refused
@@ -62,14 +60,7 @@ class Exit(Struct, frozen=True, kw_only=True):
         lines = [line for line in text.splitlines() if line.strip()]
         how = f"ended by {_signal_name(-self.status)}" if self.status < 0 else f"exit status {self.status}"
         message = shortened(f"{clean(command.argv[0])}: {how}" + (f": {lines[-1].strip()}" if lines else ""), MESSAGE_LIMIT)
-        return Failure(
-            type=ERROR,
-            message=message,
-            category=classify((), message),
-            traceback=text,
-            fingerprint=fingerprint(ERROR, message, ()),
-            fingerprint_version=VERSION,
-        )
+        return told(ERROR, message, traceback=text)
 
 
 async def run_command(command: Command, given: Input | None) -> Exit:

@@ -8,10 +8,11 @@ blocking face pays for no hop through another thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -25,6 +26,15 @@ _here = _Here()
 def is_inline() -> bool:
     """Is this thread driving a verb by hand right now? Then do not suspend."""
     return _here.depth > 0
+
+
+async def here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do blocking work in this thread when a verb is driven by hand, else where no event loop waits for it."""
+    if is_inline():
+        return work(*args, **kwargs)
+    import asyncio  # whoever awaits this has loaded it; those who only drive verbs by hand need not
+
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @contextmanager

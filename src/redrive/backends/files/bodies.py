@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
 import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from redrive.model.errors import StoreCorrupt, StoreError, StoreFull, StoreNotWritable
 from redrive.model.letter import BodyRef
-from redrive.ports.inline import is_inline
+from redrive.ports.files import meaning, sync_folder
+from redrive.ports.inline import here
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _BODY = re.compile(r"[A-Za-z0-9_-]{0,80}\.[0-9a-f]{32}\.body")
 _TEMPORARY = re.compile(r"\.[A-Za-z0-9_-]{0,80}\.[0-9a-f]{32}\.body\.[0-9a-f]{16}\.tmp")
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP}
 
 
 class FileBodies:
@@ -38,13 +34,13 @@ class FileBodies:
         self._folder = folder
 
     async def keep(self, name: str, body: bytes) -> BodyRef:
-        return await _here(self._keep, name, body)
+        return await here(self._keep, name, body)
 
     async def load(self, ref: BodyRef) -> bytes:
-        return await _here(self._load, ref)
+        return await here(self._load, ref)
 
     async def drop(self, refs: list[BodyRef]) -> None:
-        await _here(self._drop, [ref.name for ref in refs])
+        await here(self._drop, [ref.name for ref in refs])
 
     async def orphans(self, known: Collection[str], older_than: timedelta, *, now: datetime | None = None) -> list[str]:
         """Names of files older than `older_than` that no reference in `known` names: bodies, and unfinished writes.
@@ -52,7 +48,7 @@ class FileBodies:
         `known` must name the bodies of all letters, those included that wait in a journal and those kept as originals.
         A body is written before its letter is held, so `older_than` must be longer than a letter takes to be held.
         """
-        return await _here(self._orphans, frozenset(known), (now or datetime.now(UTC)) - older_than)
+        return await here(self._orphans, frozenset(known), (now or datetime.now(UTC)) - older_than)
 
     def _keep(self, name: str, body: bytes) -> BodyRef:
         digest = hashlib.sha256(body)
@@ -61,11 +57,11 @@ class FileBodies:
         with self._translating():
             if not self._folder.is_dir():
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _sync_folder(self._folder.parent)
+                sync_folder(self._folder.parent)
             if not _holds(path, ref):
                 self._write(path, body)
             # Also when the file was there: whoever wrote it may have died before its name was durable.
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         return ref
 
     def _write(self, path: Path, body: bytes) -> None:
@@ -101,7 +97,7 @@ class FileBodies:
             for name in names:
                 if _BODY.fullmatch(name) or _TEMPORARY.fullmatch(name):
                     (self._folder / name).unlink(missing_ok=True)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
 
     def _orphans(self, known: frozenset[str], before: datetime) -> list[str]:
         found = []
@@ -119,9 +115,10 @@ class FileBodies:
         try:
             yield
         except OSError as error:
-            if error.errno in _FULL:
+            kind = meaning(error)
+            if kind is StoreFull:
                 raise StoreFull(f"no space is left for bodies in {self._folder}; free some, then try again") from error
-            if error.errno in _FORBIDDEN:
+            if kind is StoreNotWritable:
                 raise StoreNotWritable(
                     f"cannot use {self._folder} for bodies; mend its rights or choose another folder"
                 ) from error
@@ -140,18 +137,3 @@ def _holds(path: Path, ref: BodyRef) -> bool:
         return path.stat().st_size == ref.size and hashlib.sha256(path.read_bytes()).hexdigest() == ref.sha256
     except FileNotFoundError:
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-async def _here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do file work in this thread when a verb is driven by hand, else where no event loop waits for the disk."""
-    if is_inline():
-        return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)

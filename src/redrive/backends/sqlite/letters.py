@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,7 +25,7 @@ from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
-from redrive.ports.inline import is_inline
+from redrive.ports.inline import here
 
 _NOT_THERE: table.Holding = (None, 0, 0)
 
@@ -141,10 +140,7 @@ class SqliteLetters:
         await self._database.check()
 
     async def close(self) -> None:
-        if is_inline():
-            self._database.close()
-        else:
-            await asyncio.to_thread(self._database.close)
+        await here(self._database.close)
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
         timed = [(letters, self._database.now(given)) for letters, given in requests]

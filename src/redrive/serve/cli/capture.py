@@ -13,12 +13,10 @@ import click
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, json
 
 from redrive.engine.capture import Labels, Try, captured
-from redrive.engine.describe import clean
+from redrive.engine.describe import clean, told
 from redrive.engine.extract import BYTES, JSON, TEXT
-from redrive.model.category import classify
 from redrive.model.errors import BadSettings
-from redrive.model.fingerprint import VERSION, fingerprint
-from redrive.model.letter import Failure, Letter, headers
+from redrive.model.letter import Letter, headers
 from redrive.model.message import Message
 from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
@@ -115,13 +113,7 @@ def _body(line: Line) -> tuple[bytes, str]:
 
 def _letter(message: Message, error: str, text: str, labels: Labels) -> Letter:
     now = datetime.now(UTC)
-    failure = Failure(
-        type=error,
-        message=text,
-        category=classify([error, f"builtins.{error}"], text),
-        fingerprint=fingerprint(error, text, ()),
-        fingerprint_version=VERSION,
-    )
+    failure = told(error, text, known_as=[error, f"builtins.{error}"])
     return captured(message, [Try(at=now, failure=failure)], labels, now=now)
 
 

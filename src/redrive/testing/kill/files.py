@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from msgspec import Struct, json, msgpack
 
-from redrive.engine.journal_file import sync_folder
 from redrive.model.errors import Unsupported
 from redrive.model.message import Message
 from redrive.model.operation import Delivered, Delivery
+from redrive.ports.files import sync_folder
 from redrive.ports.transport import Parcel
 
 _SUFFIX = ".message"
