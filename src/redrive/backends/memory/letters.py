@@ -12,14 +12,16 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.model.amendment import Amended, Amendment, amended
-from redrive.model.arrival import Held, arrive
+from redrive.model import changes
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.arrival import Held
+from redrive.model.changes import Holding
 from redrive.model.cursor import cursor, key_of
 from redrive.model.instant import micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, matches, tally_key
-from redrive.model.settlement import Settled, Settlement, settled
+from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored, stored
 from redrive.ports.capabilities import Capabilities
@@ -34,7 +36,7 @@ class _Grip(Struct, frozen=True):
 class MemoryLetters:
     """Holds letters for as long as the process lives. Safe from threads."""
 
-    capabilities = Capabilities(embedded=True, inline=True, groups=True)
+    capabilities = Capabilities(embedded=True, inline=True, atomic=True, groups=True)
 
     def __init__(self) -> None:
         self._letters: dict[UUID, bytes] = {}
@@ -44,22 +46,13 @@ class MemoryLetters:
         self._lock = threading.Lock()
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
-        now = now or datetime.now(UTC)
-        answers = []
-        changed: dict[UUID, bytes] = {}
-        reopened: list[UUID] = []
         with self._lock:
-            for arriving in letters:
-                known = changed.get(arriving.id) or self._letters.get(arriving.id)
-                letter, held = arrive(restored(known) if known else None, arriving, now)
-                changed[letter.id] = stored(letter)
-                if held is Held.REOPENED:
-                    reopened.append(letter.id)
-                answers.append(held)
-            self._letters |= changed
-            for id in reopened:
+            known = {letter.id: found for letter in letters if (found := self._letter(letter.id))}
+            decided = changes.arrivals(known, letters, now or datetime.now(UTC))
+            self._letters |= {id: stored(letter) for id, letter in decided.letters.items()}
+            for id in decided.reopened:
                 self._grips.pop(id, None)
-        return answers
+        return decided.answers
 
     async def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
         now = now or datetime.now(UTC)
@@ -135,36 +128,18 @@ class MemoryLetters:
         return answers
 
     async def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
-        now = now or datetime.now(UTC)
-        answers = []
         with self._lock:
-            for settlement in settlements:
-                letter, grip = self._letter(settlement.id), self._grip(settlement.id, now)
-                if letter is None:
-                    answers.append(Settled.MISSING)
-                elif grip is None or grip.token != settlement.token or letter.generation != settlement.generation:
-                    answers.append(Settled.LEASE_LOST)
-                else:
-                    self._letters[letter.id] = stored(settled(letter, settlement.outcome, now))
-                    del self._grips[letter.id]
-                    answers.append(Settled.DONE)
-        return answers
+            decided = changes.settlements(self._holdings(one.id for one in settlements), settlements, now or datetime.now(UTC))
+            self._letters |= {id: stored(letter) for id, letter in decided.letters.items()}
+            for id in decided.letters:
+                del self._grips[id]
+        return decided.answers
 
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
-        now = now or datetime.now(UTC)
-        answers = []
         with self._lock:
-            for amendment in amendments:
-                letter = self._letter(amendment.id)
-                if letter is None:
-                    answers.append(Amended.MISSING)
-                elif self._grip(letter.id, now):
-                    answers.append(Amended.LEASED)
-                else:
-                    letter, answer = amended(letter, amendment, now)
-                    self._letters[letter.id] = stored(letter)
-                    answers.append(answer)
-        return answers
+            decided = changes.amendments(self._holdings(one.id for one in amendments), amendments, now or datetime.now(UTC))
+            self._letters |= {id: stored(letter) for id, letter in decided.letters.items()}
+        return decided.answers
 
     async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
         now = now or datetime.now(UTC)
@@ -208,6 +183,13 @@ class MemoryLetters:
     def _letter(self, id: UUID) -> Letter | None:
         data = self._letters.get(id)
         return restored(data) if data else None
+
+    def _holdings(self, ids: Iterable[UUID]) -> dict[UUID, Holding]:
+        found = {id: letter for id in ids if (letter := self._letter(id))}
+        return {
+            id: Holding(found[id], grip.token, grip.until) if (grip := self._grips.get(id)) else Holding(found[id])
+            for id in found
+        }
 
     def _all_seen(self, now: datetime) -> list[Letter]:
         return [self._seen(restored(data), now) for data in self._letters.values()]

@@ -6,14 +6,15 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
+from redrive.model.changes import Holding, claimable_at
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Lease
 from redrive.model.letter import Letter
-from redrive.model.status import Status
 from redrive.model.stored import restored
 
 _COLUMNS = ("id", "priority", "at", "is_due", "token", "owner", "until")
@@ -90,26 +91,18 @@ def unclaim(connection: sqlite3.Connection, keys: Collection[bytes]) -> None:
         connection.execute(f"DELETE FROM claims WHERE id IN ({marks(len(some))})", filled(some))
 
 
-def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], not_before: Mapping[bytes, int] = {}) -> None:
+def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
     """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended."""
     rows = [
-        (
-            key := letter.id.bytes,
-            letter.priority,
-            max(micros(letter.retry.next_retry_at), not_before.get(key, 0)),
-            1,
-            None,
-            None,
-            None,
-        )
+        (letter.id.bytes, letter.priority, micros(at), 1, None, None, None)
         for letter in letters
-        if letter.status is Status.PENDING and letter.retry.next_retry_at is not None
+        if (at := claimable_at(letter, holdings.get(letter.id))) is not None
     ]
     if rows:
         write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 
 
 def _row(letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:
-    retry_at = letter.retry.next_retry_at if letter.status is Status.PENDING else None
+    retry_at = claimable_at(letter)
     at = end if retry_at is None else max(end, micros(retry_at))
     return (letter.id.bytes, letter.priority, at, int(retry_at is not None), token, owner, end)

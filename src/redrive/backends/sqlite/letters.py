@@ -13,21 +13,21 @@ from redrive.backends.sqlite import claims, table
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.query import COLUMN, IS_LEASED, compiled
 from redrive.backends.sqlite.rows import filled, marks, pieces
-from redrive.model.amendment import Amended, Amendment, amended
-from redrive.model.arrival import Held, arrive
+from redrive.model import changes
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.arrival import Held
+from redrive.model.changes import Changes, Holding
 from redrive.model.cursor import cursor, key_of
 from redrive.model.errors import BadCursor
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, tally_key
-from redrive.model.settlement import Settled, Settlement, settled
+from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import here
-
-_NOT_THERE: table.Holding = (None, 0, 0)
 
 _NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 
@@ -35,7 +35,7 @@ _NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 class SqliteLetters:
     """The embedded default: one file, full durability, several processes may share it."""
 
-    capabilities = Capabilities(durable=True, embedded=True, inline=True, shared=True, groups=True)
+    capabilities = Capabilities(durable=True, embedded=True, inline=True, shared=True, atomic=True, groups=True)
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -144,35 +144,25 @@ class SqliteLetters:
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
         timed = [(letters, self._database.now(given)) for letters, given in requests]
-        first: dict[UUID, Letter] = {}
-        for letters, now in timed:
-            for arriving in letters:
-                if arriving.id not in first:
-                    first[arriving.id], _ = arrive(None, arriving, now)
-        known = table.insert(connection, list(first.values()))
-        new = first.keys() - known.keys()
+        written: dict[UUID, Letter] = {}
+        answers = [_decided(changes.arrivals(written, letters, now), written).answers for letters, now in timed]
+        # As if all were new, which is the usual case; what becomes of those that were not is decided once more.
+        known = table.insert(connection, list(written.values()))
         changed: dict[UUID, Letter] = {}
         reopened: set[UUID] = set()
-        answers = []
-        for letters, now in timed:
-            answer = []
-            for arriving in letters:
-                id = arriving.id
-                if id not in known:
-                    known[id] = first[id]
-                    answer.append(Held.NEW)
-                    continue
-                known[id], held = arrive(known[id], arriving, now)
-                if held is not Held.DUPLICATE:
-                    changed[id] = known[id]
-                if held is Held.REOPENED:
-                    reopened.add(id)
-                answer.append(held)
-            answers.append(answer)
-        if changed:
+        if known:
+            latest = dict(known)
+            for answer, (letters, now) in zip(answers, timed, strict=True):
+                again = [(number, letter) for number, letter in enumerate(letters) if letter.id in known]
+                decided = _decided(changes.arrivals(latest, [letter for _, letter in again], now), latest)
+                changed |= decided.letters
+                reopened |= decided.reopened
+                for (number, _), held in zip(again, decided.answers, strict=True):
+                    answer[number] = held
             table.overwrite(connection, changed.values())
             claims.unclaim(connection, [id.bytes for id in reopened])
-        claims.schedule(connection, [known[id] for id in new | reopened])
+        new = [letter for id, letter in written.items() if id not in known]
+        claims.schedule(connection, [*new, *(changed[id] for id in reopened)])
         return answers
 
     def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
@@ -234,65 +224,39 @@ class SqliteLetters:
     def _settle(
         self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Settlement], datetime | None]]
     ) -> list[list[Settled]]:
-        held = table.load_held(connection, {settlement.id.bytes for settlements, _ in requests for settlement in settlements})
-        changed: dict[bytes, Letter] = {}
-        failed_anew: dict[bytes, Letter] = {}
+        before = table.load_held(connection, {settlement.id for settlements, _ in requests for settlement in settlements})
+        holdings = dict(before)
+        changed: dict[UUID, Letter] = {}
         answers = []
         for settlements, given in requests:
-            now = self._database.now(given)
-            moment = micros(now)
-            answer = []
-            for settlement in settlements:
-                key = settlement.id.bytes
-                letter, token, until = held.get(key, _NOT_THERE)
-                if letter is None:
-                    answer.append(Settled.MISSING)
-                elif token != settlement.token or until <= moment or letter.generation != settlement.generation:
-                    answer.append(Settled.LEASE_LOST)
-                else:
-                    after = settled(letter, settlement.outcome, now)
-                    changed[key] = after
-                    if after.failure is not letter.failure:
-                        failed_anew[key] = after
-                    held[key] = (after, 0, 0)
-                    answer.append(Settled.DONE)
-            answers.append(answer)
-        alike = [(key, letter) for key, letter in changed.items() if key not in failed_anew] if failed_anew else changed.items()
+            decided = changes.settlements(holdings, settlements, self._database.now(given))
+            holdings |= {id: Holding(letter) for id, letter in decided.letters.items()}
+            changed |= decided.letters
+            answers.append(decided.answers)
+        alike = [letter for id, letter in changed.items() if letter.failure is before[id].letter.failure]
         table.overwrite_settled(connection, alike)
-        table.overwrite(connection, failed_anew.values())
-        claims.unclaim(connection, changed)
+        if len(alike) < len(changed):
+            table.overwrite(
+                connection, [letter for id, letter in changed.items() if letter.failure is not before[id].letter.failure]
+            )
+        claims.unclaim(connection, [id.bytes for id in changed])
         claims.schedule(connection, changed.values())
         return answers
 
     def _amend(
         self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Amendment], datetime | None]]
     ) -> list[list[Amended]]:
-        held = table.load_held(connection, {amendment.id.bytes for amendments, _ in requests for amendment in amendments})
-        changed: dict[bytes, Letter] = {}
-        ends: dict[bytes, int] = {}
+        holdings = table.load_held(connection, {amendment.id for amendments, _ in requests for amendment in amendments})
+        changed: dict[UUID, Letter] = {}
         answers = []
         for amendments, given in requests:
-            now = self._database.now(given)
-            moment = micros(now)
-            answer = []
-            for amendment in amendments:
-                key = amendment.id.bytes
-                letter, _, until = held.get(key, _NOT_THERE)
-                if letter is None:
-                    answer.append(Amended.MISSING)
-                elif until > moment:
-                    answer.append(Amended.LEASED)
-                else:
-                    letter, outcome = amended(letter, amendment, now)
-                    if outcome is Amended.DONE:
-                        changed[key] = letter
-                        ends[key] = max(until, ends.get(key, 0))
-                        held[key] = (letter, 0, 0)
-                    answer.append(outcome)
-            answers.append(answer)
+            decided = changes.amendments(holdings, amendments, self._database.now(given))
+            holdings |= {id: replace(holdings[id], letter=letter) for id, letter in decided.letters.items()}
+            changed |= decided.letters
+            answers.append(decided.answers)
         table.overwrite(connection, changed.values())
-        claims.unclaim(connection, changed)
-        claims.schedule(connection, changed.values(), not_before=ends)
+        claims.unclaim(connection, [id.bytes for id in changed])
+        claims.schedule(connection, changed.values(), holdings)
         return answers
 
     def _purge(
@@ -308,6 +272,12 @@ class SqliteLetters:
             claims.unclaim(connection, keys)
             answers.append(letters)
         return answers
+
+
+def _decided(decided: Changes[Held], letters: dict[UUID, Letter]) -> Changes[Held]:
+    """What was decided, with its letters noted as the latest."""
+    letters.update(decided.letters)
+    return decided
 
 
 def _claimed(letters: list[Letter], claim: Claim, token: int, now: datetime) -> list[Claimed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from redrive.backends.sqlite.query import IS_LEASED, as_hex
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
-from redrive.model.instant import micros
+from redrive.model.changes import Holding
+from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
 from redrive.model.query import last_name
 from redrive.model.status import Status
@@ -29,9 +30,6 @@ _REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name
 
 _SETTLED = ("status", "attempts", "updated_at", "next_retry_at", "data")
 """What the end of a claim changes while the failure stays the same; of the indexes, only the one by status."""
-
-Holding = tuple[Letter | None, int, int]
-"""A letter with the token and the end of the last lease on it (0 and 0 without one)."""
 
 
 def insert(connection: sqlite3.Connection, letters: Sequence[Letter]) -> dict[UUID, Letter]:
@@ -51,9 +49,9 @@ def overwrite(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None
     write_rows(connection, "letters", _COLUMNS, [_row(letter) for letter in letters], _REPLACE)
 
 
-def overwrite_settled(connection: sqlite3.Connection, letters: Iterable[tuple[bytes, Letter]]) -> None:
+def overwrite_settled(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
     """Write letters whose claim ended and whose failure is the same as before: the usual end, and a cheaper one."""
-    update_rows(connection, "letters", _SETTLED, [_settled_row(key, letter) for key, letter in letters])
+    update_rows(connection, "letters", _SETTLED, [_settled_row(letter) for letter in letters])
 
 
 def remove(connection: sqlite3.Connection, keys: Sequence[bytes]) -> None:
@@ -74,18 +72,18 @@ def load(
     return found
 
 
-def load_held(connection: sqlite3.Connection, keys: Collection[bytes]) -> dict[bytes, Holding]:
-    """The letters with these keys, each with the last lease on it."""
-    held: dict[bytes, Holding] = {}
-    for some in pieces(list(keys)):
+def load_held(connection: sqlite3.Connection, ids: Iterable[UUID]) -> dict[UUID, Holding]:
+    """The letters with these ids, each with the last lease on it."""
+    held: dict[UUID, Holding] = {}
+    for some in pieces([id.bytes for id in ids]):
         sql = (
-            "SELECT coalesce(c.token, 0) || ' ' || coalesce(c.until, 0) AS note, l.data AS data"
+            "SELECT coalesce(c.token, 0) || ' ' || coalesce(c.until, '') AS note, l.data AS data"
             f" FROM letters l LEFT JOIN claims c ON c.id = l.id WHERE l.id IN ({marks(len(some))})"
         )
         for note, data in read_all(connection, sql, filled(some)):
             letter = restored(data)
             token, _, until = note.partition(" ")
-            held[letter.id.bytes] = (letter, int(token), int(until))
+            held[letter.id] = Holding(letter, int(token), instant(int(until)) if until else None)
     return held
 
 
@@ -136,10 +134,10 @@ def _row(letter: Letter) -> tuple[Any, ...]:
     )
 
 
-def _settled_row(key: bytes, letter: Letter) -> tuple[Any, ...]:
+def _settled_row(letter: Letter) -> tuple[Any, ...]:
     retry_at = letter.retry.next_retry_at
     return (
-        key,
+        letter.id.bytes,
         letter.status.value,
         letter.attempts,
         micros(letter.updated_at),
