@@ -16,6 +16,7 @@ from redrive.model.arrival import Held
 from redrive.model.backoff import custom, exponential, immediate, linear, never
 from redrive.model.category import Category
 from redrive.model.errors import (
+    AnswerLost,
     BadCursor,
     BadSettings,
     BodyTooLarge,
@@ -52,6 +53,7 @@ __all__ = [
     "Act",
     "Amendment",
     "And",
+    "AnswerLost",
     "Attempt",
     "BadCursor",
     "BadSettings",

@@ -21,6 +21,9 @@ from redrive.model.errors import BadSettings, MissingExtra
 _PORT = r"(?:[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 
 
+DESK = "sqlite:redrive-desk.db"
+
+
 def _about(doc: str, allowed: str, **limits: Any) -> Meta:
     return Meta(description=doc, extra={"allowed": allowed}, **limits)
 
@@ -29,6 +32,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What redrive can be told. `load` makes it and checks it."""
 
     store: Annotated[str, _about("Where letters live.", "a URL such as sqlite:redrive.db", min_length=1)] = "sqlite:redrive.db"
+    desk: Annotated[
+        str,
+        _about(
+            "Where operations, ledgers and audit are kept when the letters' store has no place for them.",
+            "a URL such as sqlite:redrive-desk.db",
+            min_length=1,
+        ),
+    ] = DESK
     namespace: Annotated[
         str,
         _about("Keeps the letters of several systems apart in one store.", "a name without spaces", pattern=r"^\S{1,200}\Z"),
@@ -171,6 +182,9 @@ def _flag(name: str) -> str:
 _OTHER_VARIABLES = ("REDRIVE_CONFIG", "REDRIVE_CHAOS")
 """Names the file; makes our own tests run long."""
 
+_TESTS = "REDRIVE_TEST_"
+"""Begins the names by which tests find engines."""
+
 _SERVICE_LINK = re.compile(r"REDRIVE_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)\Z")
 
 
@@ -184,7 +198,10 @@ def _from_environment(environ: Mapping[str, str], folder: Path) -> dict[str, _Gi
     ours = {
         name: value
         for name, value in environ.items()
-        if name.startswith("REDRIVE_") and name not in _OTHER_VARIABLES and not _is_service_link(name, value)
+        if name.startswith("REDRIVE_")
+        and name not in _OTHER_VARIABLES
+        and not name.startswith(_TESTS)
+        and not _is_service_link(name, value)
     }
     files = {f"{variable}_FILE": variable for variable in variables}
     _ensure_known("environment variable", ours, [*variables, *_OTHER_VARIABLES], also=files)

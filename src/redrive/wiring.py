@@ -9,20 +9,25 @@ from difflib import get_close_matches
 from typing import cast
 
 from redrive.backends.files.bodies import FileBodies
+from redrive.engine.bound_desk import BoundDesk
 from redrive.engine.call import FunctionTransport
 from redrive.engine.dead_letters import DeadLetters, Limits
 from redrive.engine.metrics import Meter
 from redrive.engine.observed import ObservedLetters
 from redrive.engine.run import CommandTransport
 from redrive.engine.telemetry import Telemetry
-from redrive.model.errors import UnknownScheme
-from redrive.ports.opening import Opened
+from redrive.model.errors import BadSettings, UnknownScheme
+from redrive.ports.opening import Deskless, Opened
 from redrive.ports.transport import Transport
-from redrive.settings import Settings, load, masked
+from redrive.settings import DESK, Settings, load, masked
 
 STORES: dict[str, str] = {
     "memory": "redrive.backends.memory:opened",
     "sqlite": "redrive.backends.sqlite:opened",
+    "postgres": "redrive.backends.postgres:opened",
+    "postgresql": "redrive.backends.postgres:opened",
+    "redis": "redrive.backends.redis:opened",
+    "rediss": "redrive.backends.redis:opened_tls",
 }
 """The scheme of a store's URL → what opens it, given the rest of the URL."""
 
@@ -41,7 +46,7 @@ def open(url: str | None = None) -> DeadLetters:
 def connect(settings: Settings, *meters: Meter) -> DeadLetters:
     """The whole for these settings, measured by these meters too. Nothing is touched until its first use."""
     telemetry = _telemetry(settings, meters)
-    opened = store(settings.store)
+    opened = store(settings.store, desk=settings.desk)
     letters = ObservedLetters(opened.letters, telemetry)
     journal = None
     if not letters.capabilities.embedded:
@@ -70,11 +75,21 @@ def _telemetry(settings: Settings, meters: tuple[Meter, ...]) -> Telemetry:
     return Telemetry(meters=(*meters, OtelMeter()), tracer=OtelTracer())
 
 
-def store(url: str) -> Opened:
-    """The store that a URL names."""
+def store(url: str, *, desk: str = DESK) -> Opened:
+    """The store that a URL names, with its desk: its own, or the one at the second URL when it has none."""
+    opened = _opened(url)
+    if isinstance(opened, Opened):
+        return opened
+    elsewhere = _opened(desk)
+    if isinstance(elsewhere, Deskless):
+        raise BadSettings(f"there is no desk at {masked(desk)}; let desk be a store that has one, e.g. {DESK}")
+    return Opened(letters=opened.letters, desk=BoundDesk(elsewhere.desk, opened.bind, masked(desk)), examine=opened.examine)
+
+
+def _opened(url: str) -> Opened | Deskless:
     scheme, location = _split(url, STORES, "store")
     module, _, function = STORES[scheme].partition(":")
-    opened = cast("Callable[[str], Opened]", getattr(importlib.import_module(module), function))
+    opened = cast("Callable[[str], Opened | Deskless]", getattr(importlib.import_module(module), function))
     return opened(location)
 
 

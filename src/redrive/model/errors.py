@@ -5,6 +5,7 @@ RedriveError
 │   └── BodyTooLarge        raise the limit, or give the store a folder for bodies
 ├── StoreError              the store could not do it
 │   ├── StoreUnavailable    transient: try again later
+│   │   └── AnswerLost      it may have been done: look by the letter's key before doing it again
 │   ├── StoreFull           free some space, then try again
 │   ├── StoreCorrupt        restore the file from a backup, or move it aside
 │   ├── StoreNotWritable    mend the path or its rights
@@ -45,7 +46,7 @@ class BodyTooLarge(NotHeld):
 
 
 class StoreError(RedriveError):
-    """The store could not do what it was asked to; nothing was changed."""
+    """The store could not do what it was asked to; nothing was changed, unless the answer was lost."""
 
     code = "store_error"
 
@@ -55,6 +56,12 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     transient = True
+
+
+class AnswerLost(StoreUnavailable):
+    """The connection broke before the answer came: it may have been done or not. Look by the letter's key, or repeat what may be repeated."""
+
+    code = "answer_lost"
 
 
 class StoreFull(StoreError):

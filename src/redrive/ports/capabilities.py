@@ -14,5 +14,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Its verbs finish without suspending when driven from blocking code (see `redrive.ports.inline`)."""
     shared: bool = False
     """Several processes may use it at once."""
+    atomic: bool = False
+    """A batch is written whole or not at all, and never seen in part."""
     groups: bool = False
     """It answers `groups`."""

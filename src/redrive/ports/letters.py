@@ -19,7 +19,8 @@ from redrive.ports.capabilities import Capabilities
 class LetterStore(Protocol):
     """Holds letters and hands them out, one owner at a time.
 
-    Every verb takes a batch and answers for each item, in the order given. A verb that raises has changed nothing.
+    Every verb takes a batch and answers for each item, in the order given. A verb that raises has changed nothing,
+    except for `AnswerLost`: then it may have been done, or part of it where the store is not `atomic`.
     `now` is for tests; without it the store's own clock decides, never the caller's.
     """
 

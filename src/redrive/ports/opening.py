@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -21,3 +22,12 @@ class Opened(Struct, frozen=True, kw_only=True):
     """Look the store over for `redrive doctor`. Changes nothing, makes nothing, and may take its time."""
     bodies_folder: Path | None = None
     """Where an embedded store's large bodies may lie, beside it."""
+
+
+class Deskless(Struct, frozen=True, kw_only=True):
+    """A store of a technology that has no desk: one is opened elsewhere, and the store remembers which."""
+
+    letters: LetterStore
+    examine: Callable[[], Awaitable[list[Finding]]]
+    bind: Callable[[UUID], Awaitable[UUID]]
+    """Record the id of the desk, once and durably; answers with the one that is recorded."""

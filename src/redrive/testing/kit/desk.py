@@ -26,9 +26,9 @@ _HOUR = timedelta(hours=1)
 
 
 class DeskOpener(Struct, frozen=True, kw_only=True):
-    """How to open the desk in a folder, and whether another opening of the same folder finds what was there."""
+    """How to open the desk in a folder, given what runs its verbs; and whether another opening of the same folder finds what was there."""
 
-    open: Callable[[Path], AbstractContextManager[Desk]]
+    open: Callable[[Path, Run], AbstractContextManager[Desk]]
     is_durable: bool = False
 
 
@@ -61,8 +61,8 @@ class DeskContract:
             yield runner.run
 
     @pytest.fixture
-    def desk(self, opener: DeskOpener, tmp_path: Path) -> Iterator[Desk]:
-        with opener.open(tmp_path) as desk:
+    def desk(self, opener: DeskOpener, tmp_path: Path, run: Run) -> Iterator[Desk]:
+        with opener.open(tmp_path, run) as desk:
             yield desk
 
     def test_a_desk_keeps_its_identity(self, desk: Desk, run: Run) -> None:
@@ -77,7 +77,7 @@ class DeskContract:
     def test_two_desks_differ(self, opener: DeskOpener, tmp_path: Path, run: Run) -> None:
         for name in ("one", "two"):
             (tmp_path / name).mkdir()
-        with opener.open(tmp_path / "one") as one, opener.open(tmp_path / "two") as two:
+        with opener.open(tmp_path / "one", run) as one, opener.open(tmp_path / "two", run) as two:
             assert run(one.identity()) != run(two.identity())
 
     def test_an_operation_comes_back_as_it_was(self, desk: Desk, run: Run) -> None:
@@ -220,12 +220,12 @@ class DeskContract:
     ) -> None:
         if not opener.is_durable:
             pytest.skip("this desk does not claim to be durable")
-        with opener.open(tmp_path) as desk:
+        with opener.open(tmp_path, run) as desk:
             identity = run(desk.identity())
             run(desk.save([_operation("1")]))
             run(desk.record([_row(1), _row(2)]))
             run(desk.note([_note("a"), _note("b")]))
-        with opener.open(tmp_path) as again:
+        with opener.open(tmp_path, run) as again:
             assert run(again.identity()) == identity
             assert run(again.operations()) == [_operation("1")]
             assert run(again.ledger(occurrence("1"))) == [_row(1), _row(2)]

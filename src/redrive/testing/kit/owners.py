@@ -6,8 +6,7 @@ import asyncio
 from collections import Counter
 
 from redrive.model.query import Field
-from redrive.ports.inline import drive
-from redrive.testing.kit.clerk import Clerk, Kit, Run, needs
+from redrive.testing.kit.clerk import Clerk, Kit, Run, running
 from redrive.testing.kit.crowd import LETTERS, PATIENCE_SECONDS, THREADS, Register, in_threads, letter_ids, settle_all
 from redrive.testing.kit.samples import START, letter
 
@@ -31,20 +30,19 @@ class Owners(Kit):
         assert store.tally(Field.STATUS) == {"completed": LETTERS}
 
     def test_threads_settle_every_letter_exactly_once(self, store: Clerk) -> None:
-        needs(store, "inline")
         store.put(*(letter(str(number), due=START, priority=number % 3) for number in range(LETTERS)))
         register = Register()
-        in_threads(THREADS, lambda number: drive(settle_all(store.store, f"thread {number}", register)))
+        in_threads(store.store, THREADS, lambda number, run: run(settle_all(store.store, f"thread {number}", register)))
         assert register.completed == Counter(letter_ids())
         assert store.tally(Field.STATUS) == {"completed": LETTERS}
 
     def test_threads_and_tasks_share_a_store(self, store: Clerk, run: Run) -> None:
-        needs(store, "inline")
         store.put(*(letter(str(number), due=START) for number in range(LETTERS)))
         register = Register()
 
         def blocking(owner: str) -> None:
-            drive(settle_all(store.store, owner, register))
+            with running(store.store) as run:
+                run(settle_all(store.store, owner, register))
 
         async def crowd() -> None:
             async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:

@@ -14,10 +14,9 @@ import pytest
 
 from redrive.model.errors import RedriveError
 from redrive.model.status import Status
-from redrive.ports.inline import drive
 from redrive.ports.letters import LetterStore
 from redrive.testing.kill.children import children
-from redrive.testing.kit.clerk import Clerk, Kit, Opener, needs
+from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs, running
 from redrive.testing.kit.crowd import LETTERS, PATIENCE_SECONDS, THREADS, Register, in_threads, letter_ids, settle_all
 from redrive.testing.kit.samples import START, is_chaos, letter
 
@@ -48,23 +47,24 @@ def _close_amid_writes(opener: Opener, place: Path, rounds: int, pipe: Connectio
     confirmed: list[bytes] = []
     for round in range(rounds):
         store = opener(place)
-        drive(store.check())
+        with running(store) as run:
+            run(store.check())
         try:
-            in_threads(THREADS, partial(_write_or_close, store, round, confirmed))
+            in_threads(store, THREADS, partial(_write_or_close, store, round, confirmed))
         except BaseException as error:
             pipe.send((f"{type(error).__name__}: {error}", confirmed))
             raise
     pipe.send(("", confirmed))
 
 
-def _write_or_close(store: LetterStore, round: int, confirmed: list[bytes], number: int) -> None:
+def _write_or_close(store: LetterStore, round: int, confirmed: list[bytes], number: int, run: Run) -> None:
     if number == 0:
-        drive(store.close())
+        run(store.close())
         return
     for item in range(1000):
         one = letter(f"{round}/{number}/{item}")
         try:
-            drive(store.put([one], now=START))
+            run(store.put([one], now=START))
         except RedriveError:
             return
         confirmed.append(one.id.bytes)
@@ -95,7 +95,6 @@ class Processes(Kit):
         assert Counter(how for how, _ in answers) == {"new": 1, "attempt": _PROCESSES - 1}
 
     def test_closing_amid_writes_loses_nothing_that_was_confirmed(self, store: Clerk, opener: Opener, place: Path) -> None:
-        needs(store, "inline")
         needs(store, "shared")
         # In a process of its own: a caller that is left waiting for ever can be ended there.
         context = children()

@@ -16,7 +16,6 @@ from redrive.model.lease import Claim, Claimed
 from redrive.model.query import EVERYTHING, Field, Is
 from redrive.model.settlement import Completed, Settled
 from redrive.model.status import Status
-from redrive.ports.inline import drive
 from redrive.testing.kit.clerk import Clerk, Kit, Run, needs
 from redrive.testing.kit.crowd import HOUR, LETTERS, PATIENCE_SECONDS, THREADS, in_threads
 from redrive.testing.kit.samples import START, letter, nested
@@ -34,14 +33,13 @@ class Races(Kit):
         assert store.one(letter().id).attempts == 20
 
     def test_of_many_puts_from_threads_exactly_one_is_new(self, store: Clerk) -> None:
-        needs(store, "inline")
         held: list[Held] = []
 
-        def put(number: int) -> None:
+        def put(number: int, run: Run) -> None:
             for message in range(20):
-                held.extend(drive(store.store.put([letter(str(message), failed=number)], now=START)))
+                held.extend(run(store.store.put([letter(str(message), failed=number)], now=START)))
 
-        in_threads(THREADS, put)
+        in_threads(store.store, THREADS, put)
         assert Counter(held) == {Held.NEW: 20, Held.ATTEMPT: 20 * (THREADS - 1)}
         assert all(one.attempts == THREADS for one in store.all())
 
@@ -69,40 +67,38 @@ class Races(Kit):
         assert store.end(claimed.lease, Completed()) is Settled.DONE
 
     def test_a_purge_never_takes_a_letter_that_somebody_holds(self, store: Clerk) -> None:
-        needs(store, "inline")
         store.put(*(letter(str(number), due=START) for number in range(LETTERS)))
         purged: list[UUID] = []
         claimed_ids: list[UUID] = []
 
-        def work(number: int) -> None:
+        def work(number: int, run: Run) -> None:
             if number % 2:
-                while removed := drive(store.store.purge(EVERYTHING, limit=3, now=START)):
+                while removed := run(store.store.purge(EVERYTHING, limit=3, now=START)):
                     purged.extend(one.id for one in removed)
                 return
-            while claimed := drive(store.store.claim(Claim(owner=f"{number}", lease=HOUR, limit=3), now=START)):
+            while claimed := run(store.store.claim(Claim(owner=f"{number}", lease=HOUR, limit=3), now=START)):
                 claimed_ids.extend(one.letter.id for one in claimed)
-                seen = drive(store.store.get([one.letter.id for one in claimed], now=START))
+                seen = run(store.store.get([one.letter.id for one in claimed], now=START))
                 assert None not in seen, "a letter was purged while somebody held it"
 
-        in_threads(THREADS, work)
+        in_threads(store.store, THREADS, work)
         assert not set(purged) & set(claimed_ids)
         assert max(Counter(purged).values(), default=1) == 1, "a letter was purged twice"
         assert store.count() == len(claimed_ids) == LETTERS - len(purged)
 
     def test_of_an_amendment_and_a_claim_each_sees_the_other(self, store: Clerk) -> None:
-        needs(store, "inline")
         for round in range(40):
             store.put(letter(str(round)))
             id = letter(str(round)).id
             answers: dict[int, list[Claimed] | list[Amended]] = {}
 
-            def work(number: int, id: UUID = id, answers: dict[int, list[Claimed] | list[Amended]] = answers) -> None:
+            def work(number: int, run: Run, id: UUID = id, answers: dict[int, list[Claimed] | list[Amended]] = answers) -> None:
                 if number:
-                    answers[1] = drive(store.store.claim(Claim(owner="ann", lease=HOUR, ids=(id,)), now=START))
+                    answers[1] = run(store.store.claim(Claim(owner="ann", lease=HOUR, ids=(id,)), now=START))
                 else:
-                    answers[0] = drive(store.store.amend([Amendment(id=id, priority=5)], now=START))
+                    answers[0] = run(store.store.amend([Amendment(id=id, priority=5)], now=START))
 
-            in_threads(2, work)
+            in_threads(store.store, 2, work)
             (claimed,) = answers[1]
             assert isinstance(claimed, Claimed)
             assert (answers[0] == [Amended.DONE]) == (claimed.letter.priority == 5)
@@ -146,19 +142,19 @@ class Races(Kit):
         assert store.put(letter("0")) in ([Held.NEW], [Held.DUPLICATE])
 
     def test_readers_see_whole_batches(self, store: Clerk) -> None:
-        needs(store, "inline")
+        needs(store, "atomic")
         batch = 20
 
-        def work(number: int) -> None:
+        def work(number: int, run: Run) -> None:
             if number == 0:
                 for round in range(20):
-                    drive(store.store.put([letter(f"{round}/{item}") for item in range(batch)], now=START))
+                    run(store.store.put([letter(f"{round}/{item}") for item in range(batch)], now=START))
                 return
             seen = 0
             while seen < 20 * batch:
-                counted = drive(store.store.count(now=START))
+                counted = run(store.store.count(now=START))
                 assert counted % batch == 0, "a reader saw half of a batch"
                 assert counted >= seen
                 seen = counted
 
-        in_threads(3, work)
+        in_threads(store.store, 3, work)

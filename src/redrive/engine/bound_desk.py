@@ -1,0 +1,59 @@
+"""A desk that is not where the letters are: the store remembers which one is its own, and takes no other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+from redrive.model.errors import BadSettings
+from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.ports.desk import Desk
+
+
+class BoundDesk:
+    """Asks before its first verb whether this desk belongs to the store; a new store takes the first that comes.
+
+    With another desk, an operation that was cut short there would be forgotten, and its letters sent again by a new one.
+    """
+
+    def __init__(self, desk: Desk, bind: Callable[[UUID], Awaitable[UUID]], name: str) -> None:
+        self._desk = desk
+        self._bind = bind
+        self._name = name
+        self._is_bound = False
+
+    async def identity(self) -> UUID:
+        return await (await self._own()).identity()
+
+    async def save(self, operations: Sequence[Operation]) -> None:
+        await (await self._own()).save(operations)
+
+    async def operations(self, *, limit: int = 100) -> list[Operation]:
+        return await (await self._own()).operations(limit=limit)
+
+    async def operation(self, id: UUID) -> Operation | None:
+        return await (await self._own()).operation(id)
+
+    async def record(self, rows: Sequence[LedgerRow]) -> None:
+        await (await self._own()).record(rows)
+
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
+        return await (await self._own()).ledger(operation, limit=limit, after=after)
+
+    async def note(self, rows: Sequence[AuditRow]) -> None:
+        await (await self._own()).note(rows)
+
+    async def audit(self, *, limit: int = 100) -> list[AuditRow]:
+        return await (await self._own()).audit(limit=limit)
+
+    async def _own(self) -> Desk:
+        if not self._is_bound:
+            ours = await self._desk.identity()
+            recorded = await self._bind(ours)
+            if recorded != ours:
+                raise BadSettings(
+                    f"the desk at {self._name} ({ours}) is not the one of this store ({recorded});"
+                    " set desk to the URL that was used with it before"
+                )
+            self._is_bound = True
+        return self._desk
