@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+
+import pytest
 
 from redrive.backends.memory.desk import MemoryDesk
 from redrive.backends.memory.letters import MemoryLetters
+from redrive.backends.postgres import opened as postgres
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.desk import SqliteDesk
 from redrive.backends.sqlite.letters import SqliteLetters
 from redrive.ports import Desk, LetterStore
-from redrive.testing import DeskOpener, Opener
+from redrive.testing import DeskOpener, Run
+from tests.contract.redis_places import redis_cluster_letters, redis_letters
+
+
+def own_name(place: Path) -> str:
+    """What keeps this test apart from all others on a server that they share: the name of a schema, or a prefix."""
+    return f"t{sha256(str(place).encode()).hexdigest()[:12]}"
 
 
 def memory_letters(place: Path) -> LetterStore:
@@ -23,24 +34,50 @@ def sqlite_letters(place: Path) -> LetterStore:
     return SqliteLetters(Database(str(place / "letters.db")))
 
 
+def postgres_letters(place: Path) -> LetterStore:
+    return postgres(_postgres("REDRIVE_TEST_POSTGRES", place)).letters
+
+
+def pooled_letters(place: Path) -> LetterStore:
+    """PostgreSQL behind pgbouncer in transaction mode."""
+    return postgres(_postgres("REDRIVE_TEST_PGBOUNCER", place)).letters
+
+
 @contextmanager
-def memory_desk(place: Path) -> Iterator[Desk]:
+def memory_desk(place: Path, run: Run) -> Iterator[Desk]:
     yield MemoryDesk()
 
 
 @contextmanager
-def sqlite_desk(place: Path) -> Iterator[Desk]:
+def sqlite_desk(place: Path, run: Run) -> Iterator[Desk]:
     database = Database(str(place / "desk.db"))
     yield SqliteDesk(database)
     database.close()
 
 
-LETTERS: dict[str, Opener] = {
-    "memory": memory_letters,
-    "sqlite": sqlite_letters,
-}
+@contextmanager
+def postgres_desk(place: Path, run: Run) -> Iterator[Desk]:
+    opened = postgres(_postgres("REDRIVE_TEST_POSTGRES", place))
+    assert opened.desk is not None
+    yield opened.desk
+    run(opened.letters.close())
 
-DESKS: dict[str, DeskOpener] = {
-    "memory": DeskOpener(open=memory_desk),
-    "sqlite": DeskOpener(open=sqlite_desk, is_durable=True),
-}
+
+def _postgres(variable: str, place: Path) -> str:
+    return f"{os.environ[variable].partition(':')[2]}?schema={own_name(place)}"
+
+
+LETTERS = [
+    pytest.param(memory_letters, id="memory"),
+    pytest.param(sqlite_letters, id="sqlite"),
+    pytest.param(postgres_letters, id="postgres", marks=pytest.mark.engine("postgres")),
+    pytest.param(pooled_letters, id="pgbouncer", marks=pytest.mark.engine("pgbouncer")),
+    pytest.param(redis_letters, id="redis", marks=pytest.mark.engine("redis")),
+    pytest.param(redis_cluster_letters, id="redis-cluster", marks=pytest.mark.engine("redis-cluster")),
+]
+
+DESKS = [
+    pytest.param(DeskOpener(open=memory_desk), id="memory"),
+    pytest.param(DeskOpener(open=sqlite_desk, is_durable=True), id="sqlite"),
+    pytest.param(DeskOpener(open=postgres_desk, is_durable=True), id="postgres", marks=pytest.mark.engine("postgres")),
+]

@@ -9,7 +9,7 @@ from tests.contract.backends import DESKS
 
 
 class TestDesk(DeskContract):
-    @pytest.fixture(params=DESKS.values(), ids=DESKS.keys())
+    @pytest.fixture(params=DESKS)
     def opener(self, request: pytest.FixtureRequest) -> DeskOpener:
         opener: DeskOpener = request.param
         return opener

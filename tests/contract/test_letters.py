@@ -9,7 +9,7 @@ from tests.contract.backends import LETTERS
 
 
 class TestLetters(LetterStoreContract):
-    @pytest.fixture(params=LETTERS.values(), ids=LETTERS.keys())
+    @pytest.fixture(params=LETTERS)
     def opener(self, request: pytest.FixtureRequest) -> Opener:
         opener: Opener = request.param
         return opener

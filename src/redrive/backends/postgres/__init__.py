@@ -1,0 +1,25 @@
+"""PostgreSQL: letters and desk for teams."""
+
+from functools import partial
+
+from redrive.model.errors import MissingExtra
+from redrive.ports.opening import Opened
+
+try:
+    import asyncpg as _driver  # noqa: F401 - only to see that it is there
+except ModuleNotFoundError as error:
+    raise MissingExtra("postgres: needs asyncpg; install it with: pip install 'redrive[postgres]'") from error
+
+from redrive.backends.postgres.address import address
+from redrive.backends.postgres.database import Database
+from redrive.backends.postgres.desk import PostgresDesk
+from redrive.backends.postgres.examine import examine
+from redrive.backends.postgres.letters import PostgresLetters
+
+__all__ = ["Database", "PostgresDesk", "PostgresLetters", "address", "opened"]
+
+
+def opened(location: str) -> Opened:
+    """`postgres://user@host:5432/database?schema=redrive`: a database of yours, in a schema of ours."""
+    database = Database(address(location))
+    return Opened(letters=PostgresLetters(database), desk=PostgresDesk(database), examine=partial(examine, database))

@@ -1,0 +1,87 @@
+"""Claiming: three ways to choose letters, one way to take them. The limit is part of the text, so that the plan fits it."""
+
+from __future__ import annotations
+
+from redrive.backends.postgres.query import NOW, Condition
+from redrive.model.status import OPEN
+
+_OPEN = ", ".join(f"'{status}'" for status in sorted(OPEN))
+_UNTIL = f"{NOW} + $2::bigint"
+_WHAT_A_CLAIM_NEEDS = "l.id, l.data, l.version, l.priority, CASE WHEN l.status = 'pending' THEN l.next_retry_at END AS retry_at"
+_ANSWER = f"SELECT chosen.data, chosen.version, taken.token, taken.until, {NOW} AS now"
+
+
+def claim_due(schema: str, limit: int) -> str:
+    """Lease what is due: parameters are the instant, the lease in microseconds and the owner.
+
+    The levels come one after another and the claims of each along the index: no sort, and nothing is locked in vain.
+    A letter that is locked by somebody else is passed over: it is changing right now.
+    """
+    letters, claims = f"{schema}.letters", f"{schema}.claims"
+    return f"""
+        WITH RECURSIVE level (priority) AS (
+            (SELECT c.priority FROM {claims} c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1)
+            UNION ALL
+            SELECT (SELECT c.priority FROM {claims} c WHERE c.is_due AND c.priority < level.priority ORDER BY c.priority DESC LIMIT 1)
+            FROM level WHERE level.priority IS NOT NULL
+        ),
+        due AS (
+            SELECT row_number() OVER () AS place, d.id FROM level CROSS JOIN LATERAL (
+                SELECT c.id FROM {claims} c WHERE c.is_due AND c.priority = level.priority AND c.at <= {NOW}
+                ORDER BY c.at, c.id LIMIT {limit} FOR UPDATE OF c SKIP LOCKED
+            ) d LIMIT {limit}
+        ),
+        chosen AS (
+            SELECT due.place, l.id, l.data, l.version FROM due JOIN {letters} l ON l.id = due.id FOR UPDATE OF l SKIP LOCKED
+        ),
+        taken AS (
+            UPDATE {claims} c SET token = nextval('{schema}.fence'), owner = $3, until = {_UNTIL}, at = {_UNTIL}
+            FROM chosen WHERE c.id = chosen.id RETURNING c.id, c.token, c.until
+        )
+        {_ANSWER} FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place
+    """
+
+
+def claim_ids(schema: str, limit: int) -> str:
+    """Lease letters by their ids, which are the fourth parameter. It waits for those that are changing right now."""
+    is_free = f"NOT EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {NOW})"
+    return f"""
+        WITH wanted AS (
+            SELECT w.id, w.place FROM unnest($4::uuid[]) WITH ORDINALITY AS w (id, place) JOIN {schema}.letters l ON l.id = w.id
+            WHERE l.status IN ({_OPEN}) AND {is_free} ORDER BY w.place LIMIT {limit}
+        ),
+        chosen AS (
+            SELECT w.place, {_WHAT_A_CLAIM_NEEDS} FROM {schema}.letters l JOIN wanted w ON w.id = l.id
+            WHERE l.status IN ({_OPEN}) ORDER BY l.id FOR UPDATE OF l
+        ),
+        {_taken(schema)}
+        {_ANSWER} FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place
+    """
+
+
+def claim_query(schema: str, condition: Condition, limit: int) -> str:
+    """Lease the oldest that match; `condition` has the lease and the owner as its second and third parameter."""
+    return f"""
+        WITH chosen AS (
+            SELECT l.dead_lettered_at AS place, {_WHAT_A_CLAIM_NEEDS} FROM {schema}.letters l
+            WHERE {condition.sql} AND l.status IN ({_OPEN}) AND NOT {condition.is_leased}
+            ORDER BY l.dead_lettered_at, l.id LIMIT {limit} FOR UPDATE OF l SKIP LOCKED
+        ),
+        {_taken(schema)}
+        {_ANSWER} FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place, chosen.id
+    """
+
+
+def _taken(schema: str) -> str:
+    """Write leases on what was chosen. Should another have got it since it was looked at, that one keeps it."""
+    return f"""
+        taken AS (
+            INSERT INTO {schema}.claims AS c (id, priority, at, is_due, token, owner, until)
+            SELECT id, priority, greatest({_UNTIL}, retry_at), retry_at IS NOT NULL, nextval('{schema}.fence'), $3, {_UNTIL}
+            FROM chosen
+            ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,
+                token = excluded.token, owner = excluded.owner, until = excluded.until
+            WHERE c.until IS NULL OR c.until <= {NOW}
+            RETURNING c.id, c.token, c.until
+        )
+    """

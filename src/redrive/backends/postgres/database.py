@@ -1,0 +1,162 @@
+"""One PostgreSQL database, shared by letters and desk: a pool of connections for each event loop, opened on first use.
+
+Every verb is one statement, which is one round trip and a transaction of its own, or a short transaction where letters
+must be read before it can be decided what becomes of them. Nothing is kept in a session, so that a pooler in transaction
+mode may stand in between; then statements are sent unprepared, which takes a second round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from redrive.backends.postgres.address import Address
+from redrive.backends.postgres.errors import LOST, translated
+from redrive.backends.postgres.schema import ensure_current
+from redrive.backends.remote.clock import ServerClock
+from redrive.backends.remote.loops import PerLoop
+from redrive.model.errors import StoreNotWritable
+from redrive.model.instant import instant
+
+CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+"""The server's clock, once a statement."""
+
+_CONNECT_SECONDS = 10.0
+_FAILURES = (asyncpg.PostgresError, *LOST)
+
+Connection: TypeAlias = PoolConnectionProxy
+
+
+class Database:
+    """Where statements go. Safe from several event loops; a forked child connects anew."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.schema = address.schema
+        self.clock = ServerClock()
+        self._pools = PerLoop(f"PostgreSQL at {address.name}", open=self._opened, close=_closed)
+
+    async def now(self, given: datetime | None) -> datetime:
+        """The given instant, else about what the server's clock says: for stamps, never to decide about leases."""
+        if given is None:
+            await self._pools.get()
+        return self.clock.now(given)
+
+    async def read(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+        """The rows of a statement that changes nothing."""
+        async with self._connection() as connection:
+            try:
+                rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
+            except _FAILURES as error:
+                raise translated(error, self.address.name, may_be_done=False) from error
+            return rows
+
+    async def write(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+        """The rows of a statement that is durable when this returns; `AnswerLost` when nobody can tell."""
+        async with self._connection() as connection:
+            try:
+                rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
+            except _FAILURES as error:
+                raise translated(error, self.address.name, may_be_done=True) from error
+            return rows
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Several statements as one: durable when the block was left, undone when it raises."""
+        async with self._connection() as connection:
+            is_ending = False
+            try:
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    yield connection
+                except BaseException:
+                    if not connection.is_closed():
+                        await transaction.rollback()
+                    raise
+                is_ending = True
+                await transaction.commit()
+            except _FAILURES as error:
+                # Before the commit was sent, a broken connection means that the server undoes it all.
+                raise translated(error, self.address.name, may_be_done=is_ending) from error
+
+    async def check(self) -> None:
+        """Raise unless the server answers and can be written; changes nothing."""
+        ((may_write, is_standby),) = await self.read(
+            "SELECT has_table_privilege($1, 'INSERT, UPDATE, DELETE'), pg_is_in_recovery() OR current_setting('transaction_read_only')::bool",
+            f"{self.schema}.letters",
+        )
+        if is_standby:
+            raise StoreNotWritable(f"{self.address.name} may only be read (a standby?); use the primary")
+        if not may_write:
+            raise StoreNotWritable(f"the user may not write the letters at {self.address.name}; grant the rights")
+
+    async def connected(self) -> asyncpg.Connection:
+        """A connection outside the pool, for what is done once. It makes nothing."""
+        try:
+            return await asyncpg.connect(
+                self.address.dsn,
+                timeout=_CONNECT_SECONDS,
+                command_timeout=self.address.timeout_seconds,
+                statement_cache_size=0,
+                server_settings={"application_name": "redrive"},
+            )
+        except _FAILURES as error:
+            raise translated(error, self.address.name, may_be_done=False) from error
+
+    async def close(self) -> None:
+        await self._pools.close()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        pool = await self._pools.get()
+        try:
+            connection = await pool.acquire(timeout=_CONNECT_SECONDS)
+        except _FAILURES as error:
+            raise translated(error, self.address.name, may_be_done=False) from error
+        try:
+            yield connection
+        finally:
+            await pool.release(connection)
+
+    async def _opened(self) -> asyncpg.Pool:
+        try:
+            is_pooled = await self._greeted()
+            return await asyncpg.create_pool(
+                self.address.dsn,
+                min_size=1,
+                max_size=self.address.pool,
+                timeout=_CONNECT_SECONDS,
+                command_timeout=self.address.timeout_seconds,
+                statement_cache_size=0 if is_pooled else 1000,
+                # Nothing is left in a session that would have to be undone; the driver's own way costs a round trip.
+                reset=_unchanged,
+                server_settings={"application_name": "redrive"},
+            )
+        except _FAILURES as error:
+            raise translated(error, self.address.name, may_be_done=False) from error
+
+    async def _greeted(self) -> bool:
+        """Bring the schema up to date and hear the clock; is there a pooler in between?"""
+        first = await self.connected()
+        try:
+            pid, now = await first.fetchrow(f"SELECT pg_backend_pid(), {CLOCK}")
+            self.clock.heard(instant(now))
+            await ensure_current(first, self.schema, self.address.name)
+            # A pooler answers the login with a number of its own making.
+            return bool(pid != first.get_server_pid())
+        finally:
+            await first.close(timeout=_CONNECT_SECONDS)
+
+
+async def _closed(pool: asyncpg.Pool) -> None:
+    await pool.close()
+
+
+async def _unchanged(connection: Connection) -> None:
+    """Nothing to reset."""

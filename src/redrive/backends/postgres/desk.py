@@ -1,0 +1,98 @@
+"""The desk on PostgreSQL, in the same schema as the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from msgspec import msgpack
+
+from redrive.backends.postgres.database import Database
+from redrive.backends.postgres.rows import arrays, plain, restored_text
+from redrive.model.instant import instant, micros
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+
+_decode_operation = msgpack.Decoder(Operation).decode
+
+
+class PostgresDesk:
+    """Operations, ledgers and audit, as durable as the letters."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._schema = database.schema
+
+    async def identity(self) -> UUID:
+        # The update changes nothing; it is there so that whoever comes second is answered too.
+        sql = f"INSERT INTO {self._schema}.desk AS d (id) VALUES ($1) ON CONFLICT (is_only) DO UPDATE SET id = d.id RETURNING id"
+        ((id,),) = await self._database.write(sql, uuid4())
+        return UUID(int=id.int)
+
+    async def save(self, operations: Sequence[Operation]) -> None:
+        latest = {one.id: (one.id, micros(one.started_at), msgpack.encode(one)) for one in operations}
+        await self._database.write(
+            f"INSERT INTO {self._schema}.operations (id, started_at, data)"
+            " SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[])"
+            " ON CONFLICT (id) DO UPDATE SET data = excluded.data, started_at = excluded.started_at",
+            *arrays((latest[id] for id in sorted(latest)), 3),
+        )
+
+    async def operations(self, *, limit: int = 100) -> list[Operation]:
+        sql = f"SELECT data FROM {self._schema}.operations ORDER BY started_at DESC, id DESC LIMIT $1"
+        return [_decode_operation(data) for (data,) in await self._database.read(sql, limit)]
+
+    async def operation(self, id: UUID) -> Operation | None:
+        rows = await self._database.read(f"SELECT data FROM {self._schema}.operations WHERE id = $1", id)
+        return _decode_operation(rows[0][0]) if rows else None
+
+    async def record(self, rows: Sequence[LedgerRow]) -> None:
+        latest = {
+            (one.operation, one.letter, one.generation): (
+                one.operation,
+                one.letter,
+                one.generation,
+                one.entry.value,
+                micros(one.at),
+                plain(one.detail),
+            )
+            for one in rows
+        }
+        await self._database.write(
+            f"INSERT INTO {self._schema}.ledger (operation, letter, generation, entry, at, detail)"
+            " SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::text[])"
+            " ON CONFLICT (operation, letter, generation)"
+            " DO UPDATE SET entry = excluded.entry, at = excluded.at, detail = excluded.detail",
+            *arrays((latest[key] for key in sorted(latest)), 6),
+        )
+
+    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
+        sql = (
+            f"SELECT letter, generation, entry, at, detail FROM {self._schema}.ledger"
+            " WHERE operation = $1 AND (letter, generation) > ($2::uuid, $3::bigint) ORDER BY letter, generation LIMIT $4"
+        )
+        last = (after.letter, after.generation) if after else (UUID(int=0), -1)
+        return [
+            LedgerRow(
+                operation=operation,
+                letter=UUID(int=letter.int),
+                generation=generation,
+                entry=Entry(entry),
+                at=instant(at),
+                detail=restored_text(detail),
+            )
+            for letter, generation, entry, at, detail in await self._database.read(sql, operation, *last, limit)
+        ]
+
+    async def note(self, rows: Sequence[AuditRow]) -> None:
+        await self._database.write(
+            f"INSERT INTO {self._schema}.audit (at, by, act, subject, detail)"
+            " SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])",
+            *arrays(((micros(one.at), *map(plain, (one.by, one.act, one.subject, one.detail))) for one in rows), 5),
+        )
+
+    async def audit(self, *, limit: int = 100) -> list[AuditRow]:
+        sql = f"SELECT at, by, act, subject, detail FROM {self._schema}.audit ORDER BY seq DESC LIMIT $1"
+        return [
+            AuditRow(at=instant(at), **dict(zip(("by", "act", "subject", "detail"), map(restored_text, texts), strict=True)))
+            for at, *texts in await self._database.read(sql, limit)
+        ]

@@ -1,0 +1,306 @@
+"""Letters on PostgreSQL. What a change means is decided by the model; here it is read, written and found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from operator import itemgetter
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from redrive.backends.postgres import claims
+from redrive.backends.postgres.database import Connection, Database
+from redrive.backends.postgres.errors import AlreadyThere
+from redrive.backends.postgres.query import COLUMN, Condition
+from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, restored_text, row, settled_row
+from redrive.backends.postgres.statements import statements
+from redrive.backends.remote.claimed import Copies, Copy
+from redrive.model import changes
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.arrival import Held
+from redrive.model.changes import Holding
+from redrive.model.cursor import cursor, key_of
+from redrive.model.errors import BadCursor, StoreUnavailable
+from redrive.model.instant import instant, micros
+from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.letter import Letter
+from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.settlement import Settled, Settlement, settled
+from redrive.model.status import Status
+from redrive.model.stored import restored
+from redrive.ports.capabilities import Capabilities
+
+_NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
+_MOST_TRIES = 10
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class PostgresLetters:
+    """For teams: many processes on many hosts share one store, as durable as their database."""
+
+    capabilities = Capabilities(durable=True, shared=True, atomic=True, groups=True)
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._schema = database.schema
+        self._sql = statements(database.schema)
+        self._copies: Copies[int] = Copies()
+
+    async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
+        fresh = changes.arrivals({}, letters, await self._database.now(now))
+        if len(fresh.letters) == len(letters) and await self._put_new(fresh.letters.values()):
+            return fresh.answers
+        for _ in range(_MOST_TRIES):
+            with suppress(AlreadyThere):
+                return await self._put_known(letters, now)
+        raise StoreUnavailable(f"others put the same letters at {self._database.address.name} all the time; try again")
+
+    async def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
+        condition = self._condition(EVERYTHING, now)
+        wanted = f"l.id = ANY ({condition.parameter(list(ids))}::uuid[])"
+        found = {letter.id: letter for letter in await self._seen(condition, wanted)}
+        return [found.get(id) for id in ids]
+
+    async def find(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: Order = Order.NEWEST,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
+    ) -> Page:
+        limit = bounded(limit)
+        column = _NEWEST_FIRST.get(order, "dead_lettered_at")
+        way, beyond = ("DESC", "<") if order in _NEWEST_FIRST else ("ASC", ">")
+        condition = self._condition(query, now)
+        wanted = condition.sql
+        if (last := key_of(after, order)) is not None:
+            at, id = condition.parameter(last[0]), condition.parameter(_uuid(last[1]))
+            wanted += f" AND (l.{column}, l.id) {beyond} ({at}::bigint, {id}::uuid)"
+        found = await self._seen(condition, wanted, f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}")
+        page = tuple(found[:limit])
+        if not page or len(found) <= limit:
+            return Page(letters=page)
+        return Page(letters=page, next=cursor((order, micros(getattr(page[-1], column)), page[-1].id.bytes)))
+
+    async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
+        condition = self._condition(query, now)
+        sql = f"SELECT count(*) FROM {self._schema}.letters l WHERE {condition.sql}"
+        ((count,),) = await self._database.read(sql, *condition.arguments)
+        return int(count)
+
+    async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
+        tally_key(by)
+        condition = self._condition(query, now)
+        column = condition.seen_status if by is Field.STATUS else COLUMN[by]
+        sql = f"SELECT {column}, count(*) FROM {self._schema}.letters l WHERE {condition.sql} GROUP BY 1"
+        return {restored_text(value): count for value, count in await self._database.read(sql, *condition.arguments)}
+
+    async def groups(
+        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+    ) -> GroupPage:
+        limit = bounded(limit)
+        condition = self._condition(query, now)
+        having = ""
+        if (last := key_of(after, "groups")) is not None:
+            at, name = condition.parameter(last[0]), condition.parameter(plain(_text(last[1])))
+            having = f"HAVING (max(l.dead_lettered_at), l.fingerprint) < ({at}::bigint, {name}::text)"
+        sql = f"""
+            SELECT g.fingerprint, g.count, g.first, g.last, (
+                SELECT l.data FROM {self._schema}.letters l
+                WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
+                    AND l.dead_lettered_at = g.last AND {condition.sql}
+                ORDER BY l.id DESC LIMIT 1
+            ) FROM (
+                SELECT l.fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first, max(l.dead_lettered_at) AS last
+                FROM {self._schema}.letters l WHERE {condition.sql}
+                GROUP BY l.fingerprint {having} ORDER BY last DESC, l.fingerprint DESC LIMIT {limit + 1}
+            ) g ORDER BY g.last DESC, g.fingerprint DESC
+        """
+        rows = await self._database.read(sql, *condition.arguments)
+        page = tuple(_group(*found) for found in rows[:limit])
+        if not page or len(rows) <= limit:
+            return GroupPage(groups=page)
+        return GroupPage(groups=page, next=cursor(("groups", micros(page[-1].last_seen), page[-1].fingerprint.encode())))
+
+    async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
+        moment, limit = _micros(now), bounded(claim.limit)
+        arguments: list[object] = [moment, claim.lease // _MICROSECOND, plain(claim.owner)]
+        if claim.ids is not None:
+            sql = claims.claim_ids(self._schema, limit)
+            arguments.append(list(dict.fromkeys(claim.ids)))
+        elif claim.query is not None:
+            condition = Condition(self._schema, claim.query, moment, behind=arguments)
+            sql, arguments = claims.claim_query(self._schema, condition, limit), condition.arguments
+        else:
+            sql = claims.claim_due(self._schema, limit)
+        answers: list[Claimed] = []
+        copies = []
+        for data, version, token, until, clock in await self._database.write(sql, *arguments):
+            letter = restored(data)
+            if now is None and not answers:
+                self._database.clock.heard(instant(clock))
+            copies.append(Copy(letter=letter, version=version, token=token))
+            lease = Lease(id=letter.id, token=token, generation=letter.generation, owner=claim.owner, until=instant(until))
+            answers.append(Claimed(letter=replace(letter, status=Status.RETRYING), lease=lease))
+        self._copies.remember(copies)
+        return answers
+
+    async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
+        ids, tokens, generations = arrays(((lease.id, lease.token, lease.generation) for lease in leases), 3)
+        rows = await self._database.write(self._sql.extend, _micros(now), by // _MICROSECOND, ids, tokens, generations)
+        ends = {(id, token, generation): instant(until) for id, token, generation, until in rows}
+        extended = [(lease, ends.get((lease.id, lease.token, lease.generation))) for lease in leases]
+        return [None if end is None else replace(lease, until=end) for lease, end in extended]
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
+        ended = await self._settle_copies(settlements, now)
+        left = [settlement for number, settlement in enumerate(settlements) if number not in ended]
+        if not left:
+            return [Settled.DONE] * len(settlements)
+        async with self._database.transaction() as connection:
+            holdings, moment = await self._holdings(connection, {settlement.id for settlement in left}, now)
+            decided = changes.settlements(holdings, left, moment)
+            await self._overwrite(connection, decided.letters.values())
+            await self._plan(connection, decided.letters.values())
+        answers = iter(decided.answers)
+        return [Settled.DONE if number in ended else next(answers) for number in range(len(settlements))]
+
+    async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
+        async with self._database.transaction() as connection:
+            holdings, moment = await self._holdings(connection, {amendment.id for amendment in amendments}, now)
+            decided = changes.amendments(holdings, amendments, moment)
+            await self._overwrite(connection, decided.letters.values())
+            await self._plan(connection, decided.letters.values(), holdings)
+        return decided.answers
+
+    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
+        condition = Condition(self._schema, query, _micros(now))
+        chosen = (
+            f"SELECT l.id FROM {self._schema}.letters l WHERE {condition.sql} AND NOT {condition.is_leased}"
+            f" ORDER BY l.dead_lettered_at, l.id LIMIT {bounded(limit)} FOR UPDATE OF l SKIP LOCKED"
+        )
+        async with self._database.transaction() as connection:
+            ids = [id for (id,) in await connection.fetch(chosen, *condition.arguments)]
+            rows = await connection.fetch(self._sql.remove, _micros(now), ids)
+        return [restored(data) for (data,) in rows]
+
+    async def check(self) -> None:
+        await self._database.check()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    def _condition(self, query: Query, now: datetime | None) -> Condition:
+        return Condition(self._schema, query, _micros(now))
+
+    async def _seen(self, condition: Condition, wanted: str, tail: str = "") -> list[Letter]:
+        """Letters as readers see them: those under a live lease are `retrying`."""
+        sql = f"SELECT {condition.is_leased}, l.data FROM {self._schema}.letters l WHERE {wanted} {tail}"
+        rows = await self._database.read(sql, *condition.arguments)
+        return [replace(restored(data), status=Status.RETRYING) if is_leased else restored(data) for is_leased, data in rows]
+
+    async def _put_new(self, letters: Collection[Letter]) -> bool:
+        """Write letters in one statement if none of them is there, which is the usual case; else nothing."""
+        try:
+            return not await self._database.write(self._sql.insert_new, *_columns(letters))
+        except AlreadyThere:
+            # Another put one of them in the same instant.
+            return False
+
+    async def _put_known(self, letters: Sequence[Letter], now: datetime | None) -> list[Held]:
+        """Put letters of which some are there; `AlreadyThere` when another put one of the rest in the same instant."""
+        async with self._database.transaction() as connection:
+            holdings, moment = await self._holdings(connection, {letter.id for letter in letters}, now)
+            decided = changes.arrivals({id: holding.letter for id, holding in holdings.items()}, letters, moment)
+            new = decided.letters.keys() - holdings.keys()
+            if new:
+                await connection.execute(self._sql.insert, *_columns(decided.letters[id] for id in new))
+            await self._overwrite(connection, [letter for id, letter in decided.letters.items() if id not in new])
+            await self._plan(connection, [decided.letters[id] for id in new | decided.reopened])
+        return decided.answers
+
+    async def _settle_copies(self, settlements: Sequence[Settlement], now: datetime | None) -> set[int]:
+        """Settle what was claimed here and is still as it was, in one statement; answers with the places of those."""
+        moment = await self._database.now(now)
+        rows: dict[UUID, tuple[int, tuple[object, ...]]] = {}
+        for number, settlement in enumerate(settlements):
+            copy = self._copies.take(settlement.id, settlement.token)
+            if copy is not None and copy.letter.generation == settlement.generation:
+                after = settled(copy.letter, settlement.outcome, moment)
+                rows[settlement.id] = number, settled_row(after, copy.token, copy.version)
+        if not rows:
+            return set()
+        columns = arrays((values for _, values in sorted(rows.values())), len(SETTLED))
+        return {rows[id][0] for (id,) in await self._database.write(self._sql.settle, _micros(now), *columns)}
+
+    async def _holdings(
+        self, connection: Connection, ids: Collection[UUID], now: datetime | None
+    ) -> tuple[dict[UUID, Holding], datetime]:
+        """These letters with the last lease on each, locked until the transaction ends; and what time it is there."""
+        await connection.execute(self._sql.lock, list(ids))
+        holdings = {}
+        moment = now or self._database.clock.now()
+        for data, token, until, clock in await connection.fetch(self._sql.holdings, _micros(now), list(ids)):
+            letter, moment = restored(data), instant(clock)
+            holdings[letter.id] = Holding(letter, token or 0, None if until is None else instant(until))
+        return holdings, moment
+
+    async def _overwrite(self, connection: Connection, letters: Collection[Letter]) -> None:
+        if letters:
+            await connection.execute(self._sql.update, *_columns(letters))
+
+    async def _plan(self, connection: Connection, letters: Collection[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
+        """Nobody holds these letters any more. Those that have a next retry come due then; not before the lease that ran
+        out on them had ended.
+        """
+        if not letters:
+            return
+        await connection.execute(self._sql.unclaim, [letter.id for letter in letters])
+        rows = [
+            (letter.id, letter.priority, micros(at))
+            for letter in letters
+            if (at := changes.claimable_at(letter, holdings.get(letter.id))) is not None
+        ]
+        if rows:
+            await connection.execute(self._sql.plan, *arrays(rows, 3))
+
+
+def _columns(letters: Iterable[Letter]) -> list[list[object]]:
+    """The letters by columns, sorted: who writes the same letters waits for another in the same order."""
+    return arrays(sorted((row(letter) for letter in letters), key=itemgetter(0)), len(COLUMNS))
+
+
+def _micros(now: datetime | None) -> int | None:
+    """The instant for a statement; None: the server's own clock decides."""
+    return None if now is None else micros(now)
+
+
+def _uuid(key: bytes) -> UUID:
+    try:
+        return UUID(bytes=key)
+    except ValueError as error:
+        raise BadCursor("this cursor is damaged; start again from the first page") from error
+
+
+def _text(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise BadCursor("this cursor is damaged; start again from the first page") from error
+
+
+def _group(fingerprint: str, count: int, first: int, last: int, data: bytes) -> Group:
+    failure = restored(data).failure
+    return Group(
+        fingerprint=restored_text(fingerprint),
+        error=failure.type,
+        message=failure.message,
+        category=failure.category,
+        count=count,
+        first_seen=instant(first),
+        last_seen=instant(last),
+    )

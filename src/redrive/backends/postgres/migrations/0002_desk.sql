@@ -1,0 +1,31 @@
+CREATE TABLE {schema}.desk (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    id      uuid NOT NULL
+);
+
+CREATE TABLE {schema}.operations (
+    id         uuid PRIMARY KEY,
+    started_at bigint NOT NULL,
+    data       bytea NOT NULL
+);
+
+CREATE INDEX operations_by_start ON {schema}.operations (started_at, id);
+
+CREATE TABLE {schema}.ledger (
+    operation  uuid NOT NULL,
+    letter     uuid NOT NULL,
+    generation bigint NOT NULL,
+    entry      text NOT NULL,
+    at         bigint NOT NULL,
+    detail     text NOT NULL,
+    PRIMARY KEY (operation, letter, generation)
+);
+
+CREATE TABLE {schema}.audit (
+    seq     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at      bigint NOT NULL,
+    by      text NOT NULL,
+    act     text NOT NULL,
+    subject text NOT NULL,
+    detail  text NOT NULL
+);
