@@ -87,6 +87,9 @@ class Letters:
     def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return self._run(self._store.claim(claim, now=now))
 
+    def wait(self, patience: timedelta) -> None:
+        return self._run(self._store.wait(patience))
+
     def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return self._run(self._store.extend(leases, by, now=now))
 

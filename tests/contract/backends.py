@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -39,8 +40,9 @@ def postgres_letters(place: Path) -> LetterStore:
 
 
 def pooled_letters(place: Path) -> LetterStore:
-    """PostgreSQL behind pgbouncer in transaction mode."""
-    return postgres(_postgres("REDRIVE_TEST_PGBOUNCER", place)).letters
+    """PostgreSQL behind pgbouncer in transaction mode, heard directly."""
+    direct = urlsplit(os.environ["REDRIVE_TEST_POSTGRES"]).netloc.rpartition("@")[2]
+    return postgres(f"{_postgres('REDRIVE_TEST_PGBOUNCER', place)}&listen={direct}").letters
 
 
 @contextmanager
@@ -71,7 +73,7 @@ LETTERS = [
     pytest.param(memory_letters, id="memory"),
     pytest.param(sqlite_letters, id="sqlite"),
     pytest.param(postgres_letters, id="postgres", marks=pytest.mark.engine("postgres")),
-    pytest.param(pooled_letters, id="pgbouncer", marks=pytest.mark.engine("pgbouncer")),
+    pytest.param(pooled_letters, id="pgbouncer", marks=pytest.mark.engine("pgbouncer", "postgres")),
     pytest.param(redis_letters, id="redis", marks=pytest.mark.engine("redis")),
     pytest.param(redis_cluster_letters, id="redis-cluster", marks=pytest.mark.engine("redis-cluster")),
 ]

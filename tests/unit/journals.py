@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from redrive.backends.memory.letters import MemoryLetters
 from redrive.engine.journal import Journal
 from redrive.model.arrival import Held
-from redrive.model.errors import StoreUnavailable
+from redrive.model.errors import AnswerLost, StoreUnavailable
 from redrive.model.letter import Attempt, Failure, Letter, letter_id
 from redrive.ports.inline import drive
 
@@ -62,7 +62,7 @@ class Store(MemoryLetters):
         held = await super().put(letters, now=now)
         self.puts.append([number_of(letter) for letter in letters])
         if self.puts_left == 0:
-            raise StoreUnavailable("the answer was lost")
+            raise AnswerLost("the answer was lost")
         if self.puts_left is not None:
             self.puts_left -= 1
         return held

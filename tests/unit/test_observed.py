@@ -25,7 +25,7 @@ from redrive.engine.telemetry import Telemetry
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import immediate, linear
-from redrive.model.errors import StoreFull, StoreUnavailable
+from redrive.model.errors import AnswerLost, StoreFull, StoreUnavailable
 from redrive.model.lease import Claim
 from redrive.model.letter import Attempt, Failure, Letter, letter_id
 from redrive.model.policy import Policy
@@ -93,6 +93,7 @@ CALLS: dict[str, Callable[[LetterStore], Coroutine[Any, Any, Any]]] = {
     "tally": lambda store: store.tally(Field.STATUS, now=NOW),
     "groups": lambda store: store.groups(EVERYTHING, now=NOW),
     "claim": lambda store: store.claim(CLAIM, now=NOW),
+    "wait": lambda store: store.wait(timedelta()),
     "extend": lambda store: store.extend((), timedelta(minutes=1), now=NOW),
     "settle": lambda store: store.settle([], now=NOW),
     "amend": lambda store: store.amend([Amendment(id=UUID(int=0))], now=NOW),
@@ -100,7 +101,7 @@ CALLS: dict[str, Callable[[LetterStore], Coroutine[Any, Any, Any]]] = {
     "check": lambda store: store.check(),
     "close": lambda store: store.close(),
 }
-REPEATED = {"put", "get", "find", "count", "tally", "groups", "extend", "check"}
+REPEATED = {"put", "get", "find", "count", "tally", "groups", "wait", "extend", "check"}
 
 
 class Watch:
@@ -255,14 +256,21 @@ def test_tries_come_to_an_end() -> None:
 
 @pytest.mark.parametrize("verb", sorted(VERBS - REPEATED))
 def test_what_would_answer_untruly_the_second_time_is_not_repeated(verb: str) -> None:
-    inner = Faltering(StoreUnavailable("busy"))
-    with pytest.raises(StoreUnavailable):
+    inner = Faltering(AnswerLost("cut off"))
+    with pytest.raises(AnswerLost):
         run(CALLS[verb](ObservedLetters(inner, retries=THRICE)))
     assert inner.calls == 1
 
 
+@pytest.mark.parametrize("verb", sorted(VERBS - {"close"}))
+def test_what_was_surely_not_done_is_tried_again(verb: str) -> None:
+    inner = Faltering(StoreUnavailable("busy"))
+    assert run(CALLS[verb](ObservedLetters(inner, retries=THRICE))) == run(CALLS[verb](MemoryLetters()))
+    assert inner.calls == 2
+
+
 def test_a_put_whose_answer_was_lost_is_held_once() -> None:
-    inner = Faltering(StoreUnavailable("cut off"), after=True)
+    inner = Faltering(AnswerLost("cut off"), after=True)
     observed = ObservedLetters(inner, retries=THRICE)
     assert run(observed.put([letter(1)])) == [Held.DUPLICATE]
     assert run(observed.count()) == 1
@@ -273,8 +281,8 @@ def test_an_amendment_whose_answer_was_lost_is_told_as_the_error_it_was() -> Non
     observed = ObservedLetters(inner, retries=THRICE)
     archive = [Amendment(id=letter(1).id, act=Act.ARCHIVE)]
     run(observed.put([letter(1)]))
-    inner.errors.append(StoreUnavailable("cut off"))
-    with pytest.raises(StoreUnavailable):
+    inner.errors.append(AnswerLost("cut off"))
+    with pytest.raises(AnswerLost):
         run(observed.amend(archive))
     assert run(observed.amend(archive)) == [Amended.ILLEGAL]
 

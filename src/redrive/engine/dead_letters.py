@@ -23,6 +23,7 @@ from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
 from redrive.engine.hold import Holder, JournalLike
 from redrive.engine.redrive import Redriver, Report
+from redrive.engine.settle import settle
 from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
@@ -227,7 +228,7 @@ class DeadLetters:
 
     async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         """End one claim; `LeaseLost` when it was not ours any more, and then nothing was changed."""
-        (answer,) = await self.letters.settle([Settlement.of(claimed.lease, outcome)])
+        (answer,) = await settle(self.letters, [Settlement.of(claimed.lease, outcome)])
         if answer is not Settled.DONE:
             raise LeaseLost(f"the lease on letter {claimed.lease.id} is over; another worker may have it, so drop it")
 

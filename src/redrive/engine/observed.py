@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from redrive.engine.metrics import LETTERS_SETTLED, STORE_CALL_SECONDS, STORE_CALLS, STORE_ITEMS
 from redrive.engine.telemetry import SILENT, Attribute, SpanKind, Telemetry
 from redrive.model.backoff import exponential
-from redrive.model.errors import RedriveError
+from redrive.model.errors import AnswerLost, RedriveError
 from redrive.model.letter import Letter
 from redrive.model.policy import Policy, Retry
 from redrive.model.query import GroupPage, Page
@@ -39,14 +39,14 @@ _PATIENCE = timedelta(seconds=5)
 def _observed(
     verb: Callable[Concatenate[LetterStore, P], Coroutine[Any, Any, Answer]],
     *,
-    is_repeatable: bool,
+    may_repeat_unknown: bool,
     operation: str | None = None,
     describe: Callable[P, dict[str, Attribute]] | None = None,
     note: Callable[Concatenate[Telemetry, Answer, P], None] | None = None,
 ) -> Callable[Concatenate[ObservedLetters, P], Coroutine[Any, Any, Answer]]:
     """The verb of the port, observed. `operation` is its type by OpenTelemetry's conventions, where it has one.
 
-    `describe` says what the span should know of the arguments; `note` measures what is special in the answer.
+    `may_repeat_unknown`: may it be done again when nobody knows whether it was? `describe` says what the span should know of the arguments; `note` measures what is special in the answer.
     """
     name = verb.__name__
     told: dict[str, Attribute] = {"messaging.system": "redrive", "messaging.operation.name": name}
@@ -60,12 +60,9 @@ def _observed(
         about = {**told, **describe(*args, **kwargs)} if describe and telemetry.tracer else told
         with telemetry.spans(f"redrive.store.{name}", SpanKind.CLIENT, **about) as span:
             answer: Answer
-            if is_repeatable:
-                answer, tries = await self._persistently(name, lambda: call(*args, **kwargs))
-                if tries > 1:
-                    span.set("redrive.store.tries", tries)
-            else:
-                answer = await self._measured(name, call(*args, **kwargs))
+            answer, tries = await self._persistently(name, lambda: call(*args, **kwargs), may_repeat_unknown=may_repeat_unknown)
+            if tries > 1:
+                span.set("redrive.store.tries", tries)
             if telemetry.is_silent:
                 return answer
             if (items := _items(answer)) is not None:
@@ -103,11 +100,11 @@ def _note_settled(
 class ObservedLetters:
     """A `LetterStore` around another one.
 
-    Transient errors are met with a few more tries for the verbs that are safe to repeat when an answer was lost on its
-    way: reading, `check`, `put` (a second time it answers duplicate, and the letter is held all the same) and `extend`.
-    Never repeated are those whose second answer would be untrue, as no error can promise that nothing was done: `settle`
-    (lease_lost, though it was settled), `amend` (illegal, though it was done), `claim` by ids (nothing, though they are
-    ours) and `purge` (which would no longer tell what it removed). Their callers hear the first error and know: unknown.
+    Transient errors are met with a few more tries. After an error that says that nothing was done, any verb is repeated.
+    After `AnswerLost` only those are that may be: reading, `check`, `wait`, `put` (a second time it answers duplicate, and
+    the letter is held all the same) and `extend`. The second answer of the others would be untrue: `settle` (lease_lost,
+    though it was settled; see `redrive.engine.settle`), `amend` (illegal, though it was done), `claim` by ids (nothing,
+    though they are ours) and `purge` (which would no longer tell what it removed). Their callers hear of it: unknown.
 
     While driven inline nothing is repeated: waiting would block the thread, and an inline store waits for its locks itself.
     """
@@ -121,21 +118,24 @@ class ObservedLetters:
     def capabilities(self) -> Capabilities:
         return self._store.capabilities
 
-    put = _observed(LetterStore.put, is_repeatable=True, operation="send", describe=_describe_put)
-    get = _observed(LetterStore.get, is_repeatable=True)
-    find = _observed(LetterStore.find, is_repeatable=True)
-    count = _observed(LetterStore.count, is_repeatable=True)
-    tally = _observed(LetterStore.tally, is_repeatable=True)
-    groups = _observed(LetterStore.groups, is_repeatable=True)
-    claim = _observed(LetterStore.claim, is_repeatable=False, operation="receive")
-    extend = _observed(LetterStore.extend, is_repeatable=True)
-    settle = _observed(LetterStore.settle, is_repeatable=False, operation="settle", note=_note_settled)
-    amend = _observed(LetterStore.amend, is_repeatable=False)
-    purge = _observed(LetterStore.purge, is_repeatable=False)
-    check = _observed(LetterStore.check, is_repeatable=True)
-    close = _observed(LetterStore.close, is_repeatable=False)
+    put = _observed(LetterStore.put, may_repeat_unknown=True, operation="send", describe=_describe_put)
+    get = _observed(LetterStore.get, may_repeat_unknown=True)
+    find = _observed(LetterStore.find, may_repeat_unknown=True)
+    count = _observed(LetterStore.count, may_repeat_unknown=True)
+    tally = _observed(LetterStore.tally, may_repeat_unknown=True)
+    groups = _observed(LetterStore.groups, may_repeat_unknown=True)
+    claim = _observed(LetterStore.claim, may_repeat_unknown=False, operation="receive")
+    wait = _observed(LetterStore.wait, may_repeat_unknown=True)
+    extend = _observed(LetterStore.extend, may_repeat_unknown=True)
+    settle = _observed(LetterStore.settle, may_repeat_unknown=False, operation="settle", note=_note_settled)
+    amend = _observed(LetterStore.amend, may_repeat_unknown=False)
+    purge = _observed(LetterStore.purge, may_repeat_unknown=False)
+    check = _observed(LetterStore.check, may_repeat_unknown=True)
+    close = _observed(LetterStore.close, may_repeat_unknown=False)
 
-    async def _persistently(self, verb: str, call: Callable[[], Awaitable[Answer]]) -> tuple[Answer, int]:
+    async def _persistently(
+        self, verb: str, call: Callable[[], Awaitable[Answer]], *, may_repeat_unknown: bool
+    ) -> tuple[Answer, int]:
         """The answer, and how many tries it took."""
         started, tries = time.monotonic(), 0
         while True:
@@ -144,7 +144,7 @@ class ObservedLetters:
                 return await self._measured(verb, call()), tries
             except RedriveError as error:
                 pause = self._pause(error, tries, time.monotonic() - started)
-                if pause is None:
+                if pause is None or (isinstance(error, AnswerLost) and not may_repeat_unknown):
                     raise
             import asyncio  # late: those who never wait need not load it
 

@@ -21,6 +21,7 @@ from redrive.engine import metrics
 from redrive.engine.describe import describe
 from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.hold import Holder
+from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
 from redrive.model.backoff import named
 from redrive.model.errors import BadSettings, RedriveError, StoreError
@@ -124,8 +125,9 @@ class Redriver:
             _judged(one.letter, delivery, operation, now, took) for one, delivery in zip(claimed, deliveries, strict=True)
         ]
         await self._record(operation, claimed, [(entry, detail) for entry, detail, _ in verdicts])
-        settled = await self._store.settle(
-            [Settlement.of(one.lease, outcome) for one, (_, _, outcome) in zip(claimed, verdicts, strict=True)]
+        settled = await settle(
+            self._store,
+            [Settlement.of(one.lease, outcome) for one, (_, _, outcome) in zip(claimed, verdicts, strict=True)],
         )
         entries = [entry for entry, _, _ in verdicts]
         for entry in entries:

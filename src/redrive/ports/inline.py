@@ -8,6 +8,7 @@ blocking face pays for no hop through another thread.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -35,6 +36,16 @@ async def here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     import asyncio  # whoever awaits this has loaded it; those who only drive verbs by hand need not
 
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+async def pause(seconds: float) -> None:
+    """Let some time pass: in this thread when a verb is driven by hand, else on the event loop."""
+    if is_inline():
+        time.sleep(seconds)  # noqa: ASYNC251 - no event loop is running here
+        return
+    import asyncio
+
+    await asyncio.sleep(seconds)
 
 
 @contextmanager

@@ -78,6 +78,10 @@ class LetterStore(Protocol):
         """
         ...
 
+    async def wait(self, patience: timedelta) -> None:
+        """Return when a letter may be claimed as due, at the latest after `patience`. Changes nothing; may return early."""
+        ...
+
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         """Move live leases' deadlines to `by` from now; None for each that is lost. Never shortens another's."""
         ...

@@ -28,7 +28,7 @@ from redrive.ports.letters import LetterStore
 T = TypeVar("T")
 
 VERBS = frozenset(
-    {"put", "get", "find", "count", "tally", "groups", "claim", "extend", "settle", "amend", "purge", "check", "close"}
+    {"put", "get", "find", "count", "tally", "groups", "claim", "wait", "extend", "settle", "amend", "purge", "check", "close"}
 )
 
 
@@ -122,6 +122,9 @@ class _Wrapped(ABC):
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._around("claim", lambda: self._store.claim(claim, now=now))
+
+    async def wait(self, patience: timedelta) -> None:
+        return await self._around("wait", lambda: self._store.wait(patience))
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return await self._around("extend", lambda: self._store.extend(leases, by, now=now))

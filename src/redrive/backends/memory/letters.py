@@ -25,6 +25,7 @@ from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored, stored
 from redrive.ports.capabilities import Capabilities
+from redrive.ports.waiting import wait_and_look
 
 
 class _Grip(Struct, frozen=True):
@@ -114,6 +115,9 @@ class MemoryLetters:
             self._grips.update((letter.id, grip) for letter in taken)
             return [Claimed(letter=self._seen(letter, now), lease=_lease(letter, grip)) for letter in taken]
 
+    async def wait(self, patience: timedelta) -> None:
+        await wait_and_look(self._due_in, patience)
+
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         now = now or datetime.now(UTC)
         answers: list[Lease | None] = []
@@ -157,6 +161,12 @@ class MemoryLetters:
 
     async def close(self) -> None:
         """Nothing is held but memory."""
+
+    async def _due_in(self) -> timedelta | None:
+        with self._lock:
+            holdings = self._holdings(self._letters).values()
+        at = min((at for held in holdings if (at := changes.claimable_at(held.letter, held)) is not None), default=None)
+        return None if at is None else at - datetime.now(UTC)
 
     def _matching(self, query: Query, now: datetime | None) -> list[Letter]:
         with self._lock:

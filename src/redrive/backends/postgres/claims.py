@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.query import NOW, Condition
 from redrive.model.status import OPEN
 
@@ -9,6 +10,25 @@ _OPEN = ", ".join(f"'{status}'" for status in sorted(OPEN))
 _UNTIL = f"{NOW} + $2::bigint"
 _WHAT_A_CLAIM_NEEDS = "l.id, l.data, l.version, l.priority, CASE WHEN l.status = 'pending' THEN l.next_retry_at END AS retry_at"
 _ANSWER = f"SELECT chosen.data, chosen.version, taken.token, taken.until, {NOW} AS now"
+
+
+def _levels(schema: str) -> str:
+    """The priorities that there are, without looking at more than one row of each."""
+    return f"""
+        WITH RECURSIVE level (priority) AS (
+            (SELECT c.priority FROM {schema}.claims c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1)
+            UNION ALL
+            SELECT (
+                SELECT c.priority FROM {schema}.claims c WHERE c.is_due AND c.priority < level.priority
+                ORDER BY c.priority DESC LIMIT 1
+            ) FROM level WHERE level.priority IS NOT NULL
+        )"""
+
+
+def next_due(schema: str) -> str:
+    """How many microseconds until a letter may be claimed as due; NULL: none waits for a retry."""
+    first = f"SELECT c.at FROM {schema}.claims c WHERE c.is_due AND c.priority = level.priority ORDER BY c.at LIMIT 1"
+    return f"{_levels(schema)} SELECT min(({first})) - {CLOCK} FROM level"
 
 
 def claim_due(schema: str, limit: int) -> str:
@@ -19,12 +39,7 @@ def claim_due(schema: str, limit: int) -> str:
     """
     letters, claims = f"{schema}.letters", f"{schema}.claims"
     return f"""
-        WITH RECURSIVE level (priority) AS (
-            (SELECT c.priority FROM {claims} c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1)
-            UNION ALL
-            SELECT (SELECT c.priority FROM {claims} c WHERE c.is_due AND c.priority < level.priority ORDER BY c.priority DESC LIMIT 1)
-            FROM level WHERE level.priority IS NOT NULL
-        ),
+        {_levels(schema)},
         due AS (
             SELECT row_number() OVER () AS place, d.id FROM level CROSS JOIN LATERAL (
                 SELECT c.id FROM {claims} c WHERE c.is_due AND c.priority = level.priority AND c.at <= {NOW}

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from redrive.backends.postgres import claims
 from redrive.backends.postgres.database import Connection, Database
 from redrive.backends.postgres.errors import AlreadyThere
+from redrive.backends.postgres.listen import Bell
 from redrive.backends.postgres.query import COLUMN, Condition
 from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, restored_text, row, settled_row
 from redrive.backends.postgres.statements import statements
@@ -31,9 +32,12 @@ from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
+from redrive.ports.waiting import wait_and_look
 
 _NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 _MOST_TRIES = 10
+_LOOK_WHEN_TOLD = timedelta(seconds=30)
+"""How long to trust that somebody would ring."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -47,10 +51,12 @@ class PostgresLetters:
         self._schema = database.schema
         self._sql = statements(database.schema)
         self._copies: Copies[int] = Copies()
+        self._bell = Bell(database, listen) if (listen := database.address.listen) else None
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         fresh = changes.arrivals({}, letters, await self._database.now(now))
         if len(fresh.letters) == len(letters) and await self._put_new(fresh.letters.values()):
+            await self._ring(fresh.letters.values())
             return fresh.answers
         for _ in range(_MOST_TRIES):
             with suppress(AlreadyThere):
@@ -149,6 +155,12 @@ class PostgresLetters:
         self._copies.remember(copies)
         return answers
 
+    async def wait(self, patience: timedelta) -> None:
+        if self._bell is None:
+            await wait_and_look(self._due_in, patience)
+        else:
+            await wait_and_look(self._due_in, patience, rest=self._bell.rest, every=_LOOK_WHEN_TOLD)
+
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         ids, tokens, generations = arrays(((lease.id, lease.token, lease.generation) for lease in leases), 3)
         rows = await self._database.write(self._sql.extend, _micros(now), by // _MICROSECOND, ids, tokens, generations)
@@ -166,6 +178,7 @@ class PostgresLetters:
             decided = changes.settlements(holdings, left, moment)
             await self._overwrite(connection, decided.letters.values())
             await self._plan(connection, decided.letters.values())
+        await self._ring(decided.letters.values())
         answers = iter(decided.answers)
         return [Settled.DONE if number in ended else next(answers) for number in range(len(settlements))]
 
@@ -175,6 +188,7 @@ class PostgresLetters:
             decided = changes.amendments(holdings, amendments, moment)
             await self._overwrite(connection, decided.letters.values())
             await self._plan(connection, decided.letters.values(), holdings)
+        await self._ring(decided.letters.values())
         return decided.answers
 
     async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
@@ -192,7 +206,18 @@ class PostgresLetters:
         await self._database.check()
 
     async def close(self) -> None:
+        if self._bell is not None:
+            await self._bell.close()
         await self._database.close()
+
+    async def _due_in(self) -> timedelta | None:
+        ((micros,),) = await self._database.read(claims.next_due(self._schema))
+        return None if micros is None else timedelta(microseconds=micros)
+
+    async def _ring(self, letters: Iterable[Letter]) -> None:
+        """Wake whoever waits, if some of these letters were planned."""
+        if self._bell is not None and any(changes.claimable_at(letter) for letter in letters):
+            await self._bell.ring()
 
     def _condition(self, query: Query, now: datetime | None) -> Condition:
         return Condition(self._schema, query, _micros(now))
@@ -221,21 +246,26 @@ class PostgresLetters:
                 await connection.execute(self._sql.insert, *_columns(decided.letters[id] for id in new))
             await self._overwrite(connection, [letter for id, letter in decided.letters.items() if id not in new])
             await self._plan(connection, [decided.letters[id] for id in new | decided.reopened])
+        await self._ring(decided.letters.values())
         return decided.answers
 
     async def _settle_copies(self, settlements: Sequence[Settlement], now: datetime | None) -> set[int]:
         """Settle what was claimed here and is still as it was, in one statement; answers with the places of those."""
         moment = await self._database.now(now)
         rows: dict[UUID, tuple[int, tuple[object, ...]]] = {}
+        planned = []
         for number, settlement in enumerate(settlements):
             copy = self._copies.take(settlement.id, settlement.token)
             if copy is not None and copy.letter.generation == settlement.generation:
                 after = settled(copy.letter, settlement.outcome, moment)
                 rows[settlement.id] = number, settled_row(after, copy.token, copy.version)
+                planned.append(after)
         if not rows:
             return set()
         columns = arrays((values for _, values in sorted(rows.values())), len(SETTLED))
-        return {rows[id][0] for (id,) in await self._database.write(self._sql.settle, _micros(now), *columns)}
+        ended = {rows[id][0] for (id,) in await self._database.write(self._sql.settle, _micros(now), *columns)}
+        await self._ring(planned)
+        return ended
 
     async def _holdings(
         self, connection: Connection, ids: Collection[UUID], now: datetime | None

@@ -38,6 +38,13 @@ class PerLoop(Generic[T]):
             opening = self._begun(asyncio.get_running_loop())
         return await asyncio.shield(opening.task)
 
+    async def renew(self) -> None:
+        """Close this loop's own; the next who asks opens another."""
+        with self._lock:
+            opening = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            await opening.end()
+
     async def close(self) -> None:
         """Close what every loop has open."""
         with self._lock:

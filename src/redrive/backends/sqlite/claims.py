@@ -23,13 +23,17 @@ _REPLACE = (
     " token = excluded.token, owner = excluded.owner, until = excluded.until"
 )
 
-_DUE = """
+_LEVELS = """
     WITH RECURSIVE level (priority) AS (
         SELECT max(priority) FROM claims WHERE is_due
         UNION ALL
         SELECT (SELECT max(c.priority) FROM claims c WHERE c.is_due AND c.priority < level.priority)
         FROM level WHERE level.priority IS NOT NULL
     )
+"""
+"""The priorities that there are, without looking at more than one row of each."""
+
+_DUE = f"""{_LEVELS}
     SELECT '' AS note, l.data AS data
     FROM level
     CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.priority = level.priority AND c.at <= ?
@@ -42,6 +46,13 @@ _DUE = """
 def due(connection: sqlite3.Connection, moment: int, limit: int) -> list[Letter]:
     """Letters that may be retried now, highest priority first, then the longest claimable."""
     return [restored(data) for _, data in read_all(connection, _DUE, [moment, limit])]
+
+
+def next_due(connection: sqlite3.Connection) -> datetime | None:
+    """When the next letter may be claimed as due; None: none waits for a retry."""
+    first = "SELECT min(c.at) FROM claims c INDEXED BY claims_due WHERE c.is_due AND c.priority = level.priority"
+    (at,) = connection.execute(f"{_LEVELS} SELECT min(({first})) FROM level").fetchone()
+    return None if at is None else instant(at)
 
 
 def next_token(connection: sqlite3.Connection, moment: int) -> int:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from redrive.backends.sqlite.connections import Connections
 from redrive.backends.sqlite.errors import translated, translating
-from redrive.model.errors import StoreCorrupt, StoreFull, StoreNotWritable, StoreUnavailable
+from redrive.model.errors import AnswerLost, StoreCorrupt, StoreFull, StoreNotWritable, StoreUnavailable
 from redrive.model.instant import instant
 from redrive.ports.inline import is_inline
 
@@ -190,7 +190,7 @@ class Database:
         except BaseException:
             # Somebody pressed Ctrl-C in the leader's thread: those it led hear that they cannot count on it.
             for job in jobs:
-                job.error = StoreUnavailable(f"writing to {self.path} was interrupted; try again")
+                job.error = AnswerLost(f"writing to {self.path} was interrupted; it may have been done")
             raise
         finally:
             self._answer(jobs)

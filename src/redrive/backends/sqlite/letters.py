@@ -28,6 +28,7 @@ from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import here
+from redrive.ports.waiting import wait_and_look
 
 _NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 
@@ -124,6 +125,9 @@ class SqliteLetters:
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._database.write(self._claim, (claim, now))
 
+    async def wait(self, patience: timedelta) -> None:
+        await wait_and_look(self._due_in, patience)
+
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return await self._database.write(self._extend, ((leases, by), now))
 
@@ -141,6 +145,10 @@ class SqliteLetters:
 
     async def close(self) -> None:
         await here(self._database.close)
+
+    async def _due_in(self) -> timedelta | None:
+        at = await self._database.read(claims.next_due)
+        return None if at is None else at - self._database.now(None)
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
         timed = [(letters, self._database.now(given)) for letters, given in requests]
