@@ -24,6 +24,7 @@ class TestMyLetters(LetterStoreContract):
 - `redrive.testing.kit`: what every backend owes its callers (`LetterStoreContract`, `DeskContract`), and letters to try it with.
 - `redrive.testing.kill`: kill -9 at every step of a letter's way (`Harness`, `Kill`), and the law that holds all the same.
 - `redrive.testing.faults`: a store that fails, waits, cuts its answers or is down when the test says so.
+- `redrive.testing.proxy`: a TCP proxy (`Proxy`) before a real engine that cuts, delays, swallows, stalls and refuses.
 """
 
 from redrive.model.errors import MissingExtra
@@ -40,15 +41,17 @@ pytest.register_assert_rewrite(f"{__name__}.kit")
 from redrive.testing.faults import Faulty, Moment, Outage, killing, raising, waiting  # noqa: E402  # after the line above
 from redrive.testing.kill.harness import Harness, LawBroken, Life  # noqa: E402
 from redrive.testing.kill.points import Kill, Visits  # noqa: E402
-from redrive.testing.kit.clerk import Clerk, Opener  # noqa: E402
+from redrive.testing.kit.clerk import Clerk, Opener, Run  # noqa: E402
 from redrive.testing.kit.desk import DeskContract, DeskOpener  # noqa: E402
 from redrive.testing.kit.letters import LetterStoreContract  # noqa: E402
 from redrive.testing.kit.machine import LetterMachine  # noqa: E402
 from redrive.testing.kit.samples import START, attempt, failure, letter  # noqa: E402
+from redrive.testing.proxy import Counts, Proxy  # noqa: E402
 
 __all__ = [
     "START",
     "Clerk",
+    "Counts",
     "DeskContract",
     "DeskOpener",
     "Faulty",
@@ -61,6 +64,8 @@ __all__ = [
     "Moment",
     "Opener",
     "Outage",
+    "Proxy",
+    "Run",
     "Visits",
     "attempt",
     "failure",
