@@ -18,6 +18,8 @@ SURFACES = {
     "otel": "import redrive.engine.otel; redrive.engine.otel.OtelMeter()",
     "yaml": "import yaml",
     "testing": "import redrive.testing",
+    "postgres": "import redrive; redrive.open('postgres://127.0.0.1/shop')",
+    "redis": "import redrive; redrive.open('redis://127.0.0.1')",
 }
 """What works with an extra, and only with it."""
 

@@ -15,24 +15,35 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extras.wheel(tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return extras.installed(wheel, tmp_path_factory.mktemp("bare") / "venv", "")
+
+
 def run(programs: Path, folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [programs / "redrive", *arguments], cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, check=False
     )
 
 
-def test_the_bare_install_captures_lists_and_names_the_extra_it_lacks(wheel: Path, tmp_path: Path) -> None:
-    programs = extras.installed(wheel, tmp_path / "bare", "")
-    assert run(programs, tmp_path, "capture", "--source", "orders", stdin="{}").returncode == 0
-    assert "1 letter." in run(programs, tmp_path, "ls").stdout
-    refused = run(programs, tmp_path, "up")
+def test_the_bare_install_captures_lists_and_names_the_extra_it_lacks(bare: Path, tmp_path: Path) -> None:
+    assert run(bare, tmp_path, "capture", "--source", "orders", stdin="{}").returncode == 0
+    assert "1 letter." in run(bare, tmp_path, "ls").stdout
+    refused = run(bare, tmp_path, "up")
     assert refused.returncode == 1
     assert "pip install 'redrive[http]'" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert not any(extras.works(programs, extra) for extra in ("http", "otel", "yaml", "testing"))
+    assert not any(extras.works(bare, extra) for extra in extras.extras())
+
+
+@pytest.mark.parametrize("engine", ["postgres", "redis"])
+def test_a_store_whose_extra_is_missing_names_it(bare: Path, tmp_path: Path, engine: str) -> None:
+    refused = run(bare, tmp_path, "ls", "--store", f"{engine}://127.0.0.1/1")
+    assert f"pip install 'redrive[{engine}]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_the_whole_install_brings_every_surface(wheel: Path, tmp_path: Path) -> None:
     programs = extras.installed(wheel, tmp_path / "all", "all")
     assert [extra for extra in extras.extras() if not extras.works(programs, extra)] == []
-    assert "http, otel, yaml, testing" in run(programs, tmp_path, "doctor").stdout
+    assert "http, otel, yaml, postgres, redis, testing" in run(programs, tmp_path, "doctor").stdout

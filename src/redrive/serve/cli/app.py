@@ -60,7 +60,7 @@ class Commands(click.Group):
 def redrive() -> None:
     """The dead-letter layer: find, understand and drive back what your consumers failed on.
 
-    Every command takes --store URL (or REDRIVE_STORE); the default is sqlite:redrive.db.
+    The store is --store URL (or REDRIVE_STORE); the default is sqlite:redrive.db.
     """
 
 

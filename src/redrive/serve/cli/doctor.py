@@ -27,6 +27,8 @@ _EXTRAS = {
     "http": ("uvicorn", "prometheus_client"),
     "otel": ("opentelemetry",),
     "yaml": ("yaml",),
+    "postgres": ("asyncpg",),
+    "redis": ("redis",),
     "testing": ("pytest", "hypothesis"),
 }
 _MARKS = {Health.OK: ("✓", "green"), Health.NOTE: ("•", "yellow"), Health.BAD: ("✗", "red")}
@@ -59,7 +61,7 @@ def command(as_json: bool, store: str | None, config: Path | None) -> int:
 
 
 async def _examined(settings: Settings) -> list[Finding]:
-    opened = wiring.store(settings.store)
+    opened = wiring.store(settings.store, desk=settings.desk)
     try:
         findings = [*_installation(), *await opened.examine()]
         is_there = all(finding.health is Health.OK for finding in findings)
