@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format chaos bench clean wheel check-extras
+.PHONY: help run test test-fast check format chaos bench engines clean wheel check-extras
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,10 +38,13 @@ format: $(READY) ## Put the code into shape
 	@$(BIN)/ruff format .
 
 chaos: $(READY) ## Thousands of kills and generated command sequences
-	@REDRIVE_CHAOS=1 $(BIN)/python -m pytest -n $(JOBS) --timeout 3600 tests/chaos tests/contract
+	@REDRIVE_CHAOS=1 $(BIN)/python -m pytest -n $(JOBS) --timeout 3600 tests/chaos tests/contract tests/unit/test_engines.py
 
 bench: $(READY) ## The table of ratios, also as JSON and SVG
 	@$(BIN)/python -m bench
+
+engines: $(READY) ## Redis and PostgreSQL until Ctrl-C, with their URLs; others: make engines ENGINES="kafka mongodb"
+	@exec $(BIN)/python -m dev.engines up $(ENGINES)
 
 check-extras: $(READY) ## Each extra by itself, from the wheel, in an empty environment
 	@$(BIN)/python -m dev.extras

@@ -1,0 +1,3 @@
+"""All tests may ask for engines."""
+
+pytest_plugins = ["tests.engines"]
