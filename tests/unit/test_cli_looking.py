@@ -13,6 +13,7 @@ import pytest
 
 from redrive import Message
 from redrive.model.amendment import Amendment
+from redrive.testing import letter
 from tests.unit.shell import BAD, PATIENCE, Shell, filled, seen_on_a_terminal
 
 
@@ -150,11 +151,13 @@ def test_show_gives_large_and_amended_bodies_in_full(shell: Shell) -> None:
     assert "body" not in original
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell) -> None:
+@pytest.mark.parametrize("form", ["--json", "--limit 1000"])
+def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell, form: str) -> None:
     with shell.store() as dlq:
         for number in range(20):
             dlq.capture("x" * 50_000, BAD, source="s", id=str(number))
-    command = f"('{sys.executable}' -m redrive ls --json; echo $? >status) | head -c 10"
+        dlq.hold([letter(str(number), source="many" * 20) for number in range(980)])
+    command = f"('{sys.executable}' -m redrive ls {form}; echo $? >status) | head -c 10"
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=shell.folder,

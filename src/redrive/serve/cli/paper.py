@@ -35,8 +35,17 @@ STYLE = {
 def console() -> Console:
     """Standard output: the terminal's width and colours there, plain wide lines elsewhere."""
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(file=cast("TextIO", _Unpadded()), highlight=False, width=_PIPE_WIDTH, color_system=None, force_terminal=False)
+        return _Paper(highlight=False)
+    return _Paper(file=cast("TextIO", _Unpadded()), highlight=False, width=_PIPE_WIDTH, color_system=None, force_terminal=False)
+
+
+class _Paper(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read our output has enough (`redrive ls | head`): nothing is wrong then."""
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            sys.exit(0)
 
 
 class _Unpadded:
