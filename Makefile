@@ -25,7 +25,7 @@ test: $(READY) ## Every test
 	@$(BIN)/python -m pytest -n $(JOBS)
 
 test-fast: $(READY) ## The embedded tests without kills and engines: under a minute
-	@$(BIN)/python -m pytest -n $(JOBS) tests/unit tests/contract tests/journey
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not engine' tests/unit tests/contract tests/journey
 
 check: $(READY) ## Style, types, layers
 	@$(BIN)/ruff check .

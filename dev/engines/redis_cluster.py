@@ -9,7 +9,8 @@ from typing import Self
 
 from dev.engines.engine import Engine
 from dev.engines.redis import SOURCE, ask, program
-from redrive.testing.servers import HOST, Server, ServerFailed, free_port, is_free, until
+from redrive.testing.servers import HOST, Server, ServerFailed, free_port, is_free
+from redrive.testing.watcher import until
 
 SLOTS = 16_384
 BUS = 10_000

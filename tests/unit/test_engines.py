@@ -25,7 +25,8 @@ from dev.engines.postgres import programs
 from dev.engines.redis import ask
 from dev.engines.redis_cluster import Cluster
 from dev.engines.registry import ENGINES
-from redrive.testing.servers import Server, is_free, until
+from redrive.testing.servers import Server, is_free
+from redrive.testing.watcher import until
 
 OwnEngine = Callable[..., Running]
 LONG = timedelta(seconds=30)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from redrive.testing.servers import HOST, Place, Program, Server, ServerFailed, accepts, answers, free_port, is_free, until
+from redrive.testing.servers import HOST, Place, Program, Server, ServerFailed, accepts, answers, free_port, is_free
+from redrive.testing.watcher import until
 
 SHORT = timedelta(milliseconds=300)
 LONG = timedelta(seconds=20)
