@@ -16,10 +16,10 @@ from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.changes import Holding
-from redrive.model.cursor import cursor, key_of
 from redrive.model.instant import micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
+from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
 from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, matches, tally_key
 from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
@@ -69,17 +69,15 @@ class MemoryLetters:
         after: str | None = None,
         now: datetime | None = None,
     ) -> Page:
-        at = attrgetter("updated_at" if order is Order.UPDATED else "dead_lettered_at")
-        oldest_first = order is Order.OLDEST
+        at = attrgetter(listed_by(order))
 
-        def key(letter: Letter) -> tuple[int, bytes]:
-            return micros(at(letter)), letter.id.bytes
+        def key(letter: Letter) -> tuple[int, UUID]:
+            return micros(at(letter)), letter.id
 
-        found = sorted(self._matching(query, now), key=key, reverse=not oldest_first)
-        if (last := key_of(after, order)) is not None:
-            found = [letter for letter in found if (key(letter) > last if oldest_first else key(letter) < last)]
-        page = tuple(found[: bounded(limit)])
-        return Page(letters=page, next=cursor((order, *key(page[-1]))) if page and len(found) > limit else None)
+        found = sorted(self._matching(query, now), key=key, reverse=is_newest_first(order))
+        if (last := last_letter(after, order)) is not None:
+            found = [letter for letter in found if (key(letter) < last if is_newest_first(order) else key(letter) > last)]
+        return page(found, bounded(limit), order)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
         return len(self._matching(query, now))
@@ -94,14 +92,13 @@ class MemoryLetters:
         for letter in self._matching(query, now):
             members.setdefault(letter.failure.fingerprint, []).append(letter)
 
-        def key(group: Group) -> tuple[int, bytes]:
-            return micros(group.last_seen), group.fingerprint.encode()
+        def key(one: Group) -> tuple[int, str]:
+            return micros(one.last_seen), one.fingerprint
 
-        found = sorted((_group(letters) for letters in members.values()), key=key, reverse=True)
-        if (last := key_of(after, "groups")) is not None:
-            found = [group for group in found if key(group) < last]
-        page = tuple(found[: bounded(limit)])
-        return GroupPage(groups=page, next=cursor(("groups", *key(page[-1]))) if page and len(found) > limit else None)
+        found = sorted(map(_group, members.values()), key=key, reverse=True)
+        if (last := last_group(after)) is not None:
+            found = [one for one in found if key(one) < last]
+        return group_page(found, bounded(limit))
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         now = now or datetime.now(UTC)
@@ -221,13 +218,4 @@ def _lease(letter: Letter, grip: _Grip) -> Lease:
 
 
 def _group(letters: list[Letter]) -> Group:
-    latest = max(letters, key=_by_age)
-    return Group(
-        fingerprint=latest.failure.fingerprint,
-        error=latest.failure.type,
-        message=latest.failure.message,
-        category=latest.failure.category,
-        count=len(letters),
-        first_seen=min(letter.dead_lettered_at for letter in letters),
-        last_seen=latest.dead_lettered_at,
-    )
+    return group(max(letters, key=_by_age), len(letters), min(letter.dead_lettered_at for letter in letters))

@@ -1,4 +1,4 @@
-"""Claiming: three ways to choose letters, one way to take them. The limit is part of the text, so that the plan fits it."""
+"""Claiming: what is due, by ids, and by a question. Limits are part of the text, so that the plan fits them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _WHAT_A_CLAIM_NEEDS = "l.id, l.data, l.version, l.priority, CASE WHEN l.status =
 _ANSWER = f"SELECT chosen.data, chosen.version, taken.token, taken.until, {NOW} AS now"
 
 
-def _levels(schema: str) -> str:
-    """The priorities that there are, without looking at more than one row of each."""
+def next_due(schema: str) -> str:
+    """How many microseconds until a letter may be claimed as due; NULL: none waits for a retry."""
+    first = f"SELECT c.at FROM {schema}.claims c WHERE c.is_due AND c.priority = level.priority ORDER BY c.at LIMIT 1"
     return f"""
         WITH RECURSIVE level (priority) AS (
             (SELECT c.priority FROM {schema}.claims c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1)
@@ -22,39 +23,14 @@ def _levels(schema: str) -> str:
                 SELECT c.priority FROM {schema}.claims c WHERE c.is_due AND c.priority < level.priority
                 ORDER BY c.priority DESC LIMIT 1
             ) FROM level WHERE level.priority IS NOT NULL
-        )"""
-
-
-def next_due(schema: str) -> str:
-    """How many microseconds until a letter may be claimed as due; NULL: none waits for a retry."""
-    first = f"SELECT c.at FROM {schema}.claims c WHERE c.is_due AND c.priority = level.priority ORDER BY c.at LIMIT 1"
-    return f"{_levels(schema)} SELECT min(({first})) - {CLOCK} FROM level"
-
-
-def claim_due(schema: str, limit: int) -> str:
-    """Lease what is due: parameters are the instant, the lease in microseconds and the owner.
-
-    The levels come one after another and the claims of each along the index: no sort, and nothing is locked in vain.
-    A letter that is locked by somebody else is passed over: it is changing right now.
-    """
-    letters, claims = f"{schema}.letters", f"{schema}.claims"
-    return f"""
-        {_levels(schema)},
-        due AS (
-            SELECT row_number() OVER () AS place, d.id FROM level CROSS JOIN LATERAL (
-                SELECT c.id FROM {claims} c WHERE c.is_due AND c.priority = level.priority AND c.at <= {NOW}
-                ORDER BY c.at, c.id LIMIT {limit} FOR UPDATE OF c SKIP LOCKED
-            ) d LIMIT {limit}
-        ),
-        chosen AS (
-            SELECT due.place, l.id, l.data, l.version FROM due JOIN {letters} l ON l.id = due.id FOR UPDATE OF l SKIP LOCKED
-        ),
-        taken AS (
-            UPDATE {claims} c SET token = nextval('{schema}.fence'), owner = $3, until = {_UNTIL}, at = {_UNTIL}
-            FROM chosen WHERE c.id = chosen.id RETURNING c.id, c.token, c.until
         )
-        {_ANSWER} FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place
+        SELECT min(({first})) - {CLOCK} FROM level
     """
+
+
+def claim_due(schema: str) -> str:
+    """Lease what is due: parameters are the instant, the lease in microseconds, the owner and the limit."""
+    return f"SELECT data, version, token, until, clock FROM {schema}.claim_due($1, $2, $3, $4)"
 
 
 def claim_ids(schema: str, limit: int) -> str:

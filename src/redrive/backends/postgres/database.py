@@ -7,13 +7,15 @@ mode may stand in between; then statements are sent unprepared, which takes a se
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
+from asyncpg.transaction import Transaction
 
 from redrive.backends.postgres.address import Address
 from redrive.backends.postgres.errors import LOST, translated
@@ -27,6 +29,8 @@ CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 """The server's clock, once a statement."""
 
 _CONNECT_SECONDS = 10.0
+_GIVING_UP_SECONDS = 1.0
+"""How long a server may take to undo what was given up; then the connection is dropped, and the server undoes it by itself."""
 _FAILURES = (asyncpg.PostgresError, *LOST)
 
 Connection: TypeAlias = PoolConnectionProxy
@@ -39,6 +43,7 @@ class Database:
         self.address = address
         self.schema = address.schema
         self.clock = ServerClock()
+        self._connect_seconds = min(_CONNECT_SECONDS, address.timeout_seconds)
         self._pools = PerLoop(f"PostgreSQL at {address.name}", open=self._opened, close=_closed)
 
     async def now(self, given: datetime | None) -> datetime:
@@ -76,8 +81,7 @@ class Database:
                 try:
                     yield connection
                 except BaseException:
-                    if not connection.is_closed():
-                        await transaction.rollback()
+                    await _undone(connection, transaction)
                     raise
                 is_ending = True
                 await transaction.commit()
@@ -101,7 +105,7 @@ class Database:
         try:
             return await asyncpg.connect(
                 self.address.dsn,
-                timeout=_CONNECT_SECONDS,
+                timeout=self._connect_seconds,
                 command_timeout=self.address.timeout_seconds,
                 statement_cache_size=0,
                 server_settings={"application_name": "redrive"},
@@ -122,16 +126,19 @@ class Database:
         try:
             yield connection
         finally:
-            await pool.release(connection)
+            # Whatever happens here, the connection is back or dropped, and the caller is to hear what happened before.
+            with suppress(*_FAILURES):
+                await pool.release(connection, timeout=_GIVING_UP_SECONDS)
 
     async def _opened(self) -> asyncpg.Pool:
         try:
             is_pooled = await self._greeted()
             return await asyncpg.create_pool(
                 self.address.dsn,
-                min_size=1,
+                # With a floor, the driver would connect by itself when nobody asks, and log the traceback when it cannot.
+                min_size=0,
                 max_size=self.address.pool,
-                timeout=_CONNECT_SECONDS,
+                timeout=self._connect_seconds,
                 command_timeout=self.address.timeout_seconds,
                 statement_cache_size=0 if is_pooled else 1000,
                 # Nothing is left in a session that would have to be undone; the driver's own way costs a round trip.
@@ -152,6 +159,14 @@ class Database:
             return bool(pid != first.get_server_pid())
         finally:
             await first.close(timeout=_CONNECT_SECONDS)
+
+
+async def _undone(connection: Connection, transaction: Transaction) -> None:
+    try:
+        async with asyncio.timeout(_GIVING_UP_SECONDS):
+            await transaction.rollback()
+    except _FAILURES:
+        connection.terminate()
 
 
 async def _closed(pool: asyncpg.Pool) -> None:

@@ -21,6 +21,9 @@ class AlreadyThere(StoreError):
 LOST = (OSError, TimeoutError, InterfaceError)
 """What the driver raises when the connection breaks or no answer comes in time."""
 
+_UNCERTAIN = ("08", "40003", "57P01", "57P02")
+"""SQLSTATEs that a server may also send when it has committed already: a session that is ended just then says nothing else."""
+
 _MEANING: dict[str, tuple[type[StoreError], str]] = {
     "23505": (AlreadyThere, "one of the letters is there already at {name}"),
     "28": (StoreNotWritable, "PostgreSQL at {name} refused the login ({error}); check user and password"),
@@ -41,8 +44,8 @@ _MEANING: dict[str, tuple[type[StoreError], str]] = {
 def translated(error: Exception, name: str, *, may_be_done: bool) -> StoreError:
     """What this error means for the caller. `may_be_done`: what would change something was on its way."""
     code = getattr(error, "sqlstate", None) if isinstance(error, PostgresError) else None
-    is_connection = isinstance(error, LOST) or (code or "").startswith("08")
-    if is_connection and may_be_done:
+    is_uncertain = isinstance(error, LOST) or (code or "").startswith(_UNCERTAIN)
+    if is_uncertain and may_be_done:
         return AnswerLost(f"the answer of PostgreSQL at {name} was lost ({_said(error)}); it may have been done")
     if isinstance(error, LOST):
         return StoreUnavailable(f"PostgreSQL at {name} cannot be reached ({_said(error)}); is it running, and the address right?")

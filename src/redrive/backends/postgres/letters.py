@@ -10,11 +10,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from redrive.backends.columns import COLUMN
 from redrive.backends.postgres import claims
 from redrive.backends.postgres.database import Connection, Database
 from redrive.backends.postgres.errors import AlreadyThere
 from redrive.backends.postgres.listen import Bell
-from redrive.backends.postgres.query import COLUMN, Condition
+from redrive.backends.postgres.query import Condition
 from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, restored_text, row, settled_row
 from redrive.backends.postgres.statements import statements
 from redrive.backends.remote.claimed import Copies, Copy
@@ -22,19 +23,18 @@ from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.changes import Holding
-from redrive.model.cursor import cursor, key_of
-from redrive.model.errors import BadCursor, StoreUnavailable
+from redrive.model.errors import StoreUnavailable
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
+from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.waiting import wait_and_look
 
-_NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 _MOST_TRIES = 10
 _LOOK_WHEN_TOLD = timedelta(seconds=30)
 """How long to trust that somebody would ring."""
@@ -79,18 +79,15 @@ class PostgresLetters:
         now: datetime | None = None,
     ) -> Page:
         limit = bounded(limit)
-        column = _NEWEST_FIRST.get(order, "dead_lettered_at")
-        way, beyond = ("DESC", "<") if order in _NEWEST_FIRST else ("ASC", ">")
+        column = listed_by(order)
+        way, beyond = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
         condition = self._condition(query, now)
         wanted = condition.sql
-        if (last := key_of(after, order)) is not None:
-            at, id = condition.parameter(last[0]), condition.parameter(_uuid(last[1]))
+        if (last := last_letter(after, order)) is not None:
+            at, id = map(condition.parameter, last)
             wanted += f" AND (l.{column}, l.id) {beyond} ({at}::bigint, {id}::uuid)"
         found = await self._seen(condition, wanted, f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}")
-        page = tuple(found[:limit])
-        if not page or len(found) <= limit:
-            return Page(letters=page)
-        return Page(letters=page, next=cursor((order, micros(getattr(page[-1], column)), page[-1].id.bytes)))
+        return page(found, limit, order)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
         condition = self._condition(query, now)
@@ -111,11 +108,11 @@ class PostgresLetters:
         limit = bounded(limit)
         condition = self._condition(query, now)
         having = ""
-        if (last := key_of(after, "groups")) is not None:
-            at, name = condition.parameter(last[0]), condition.parameter(plain(_text(last[1])))
+        if (last := last_group(after)) is not None:
+            at, name = condition.parameter(last[0]), condition.parameter(plain(last[1]))
             having = f"HAVING (max(l.dead_lettered_at), l.fingerprint) < ({at}::bigint, {name}::text)"
         sql = f"""
-            SELECT g.fingerprint, g.count, g.first, g.last, (
+            SELECT g.count, g.first, (
                 SELECT l.data FROM {self._schema}.letters l
                 WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
                     AND l.dead_lettered_at = g.last AND {condition.sql}
@@ -127,10 +124,7 @@ class PostgresLetters:
             ) g ORDER BY g.last DESC, g.fingerprint DESC
         """
         rows = await self._database.read(sql, *condition.arguments)
-        page = tuple(_group(*found) for found in rows[:limit])
-        if not page or len(rows) <= limit:
-            return GroupPage(groups=page)
-        return GroupPage(groups=page, next=cursor(("groups", micros(page[-1].last_seen), page[-1].fingerprint.encode())))
+        return group_page([group(restored(data), count, instant(first)) for count, first, data in rows], limit)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         moment, limit = _micros(now), bounded(claim.limit)
@@ -142,7 +136,8 @@ class PostgresLetters:
             condition = Condition(self._schema, claim.query, moment, behind=arguments)
             sql, arguments = claims.claim_query(self._schema, condition, limit), condition.arguments
         else:
-            sql = claims.claim_due(self._schema, limit)
+            sql = claims.claim_due(self._schema)
+            arguments.append(limit)
         answers: list[Claimed] = []
         copies = []
         for data, version, token, until, clock in await self._database.write(sql, *arguments):
@@ -169,18 +164,15 @@ class PostgresLetters:
         return [None if end is None else replace(lease, until=end) for lease, end in extended]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
-        ended = await self._settle_copies(settlements, now)
-        left = [settlement for number, settlement in enumerate(settlements) if number not in ended]
-        if not left:
+        if not settlements or await self._settle_copies(settlements, now):
             return [Settled.DONE] * len(settlements)
         async with self._database.transaction() as connection:
-            holdings, moment = await self._holdings(connection, {settlement.id for settlement in left}, now)
-            decided = changes.settlements(holdings, left, moment)
+            holdings, moment = await self._holdings(connection, {settlement.id for settlement in settlements}, now)
+            decided = changes.settlements(holdings, settlements, moment)
             await self._overwrite(connection, decided.letters.values())
             await self._plan(connection, decided.letters.values())
         await self._ring(decided.letters.values())
-        answers = iter(decided.answers)
-        return [Settled.DONE if number in ended else next(answers) for number in range(len(settlements))]
+        return decided.answers
 
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         async with self._database.transaction() as connection:
@@ -249,23 +241,23 @@ class PostgresLetters:
         await self._ring(decided.letters.values())
         return decided.answers
 
-    async def _settle_copies(self, settlements: Sequence[Settlement], now: datetime | None) -> set[int]:
-        """Settle what was claimed here and is still as it was, in one statement; answers with the places of those."""
+    async def _settle_copies(self, settlements: Sequence[Settlement], now: datetime | None) -> bool:
+        """Settle in one statement what was all claimed here and is still as it was, which is the usual case; else nothing."""
         moment = await self._database.now(now)
-        rows: dict[UUID, tuple[int, tuple[object, ...]]] = {}
-        planned = []
-        for number, settlement in enumerate(settlements):
+        after: dict[UUID, tuple[Letter, Copy[int]]] = {}
+        for settlement in settlements:
             copy = self._copies.take(settlement.id, settlement.token)
             if copy is not None and copy.letter.generation == settlement.generation:
-                after = settled(copy.letter, settlement.outcome, moment)
-                rows[settlement.id] = number, settled_row(after, copy.token, copy.version)
-                planned.append(after)
-        if not rows:
-            return set()
-        columns = arrays((values for _, values in sorted(rows.values())), len(SETTLED))
-        ended = {rows[id][0] for (id,) in await self._database.write(self._sql.settle, _micros(now), *columns)}
-        await self._ring(planned)
-        return ended
+                after[settlement.id] = settled(copy.letter, settlement.outcome, moment), copy
+        if len(after) < len(settlements):
+            return False
+        # Sorted, as by all who lock letters.
+        rows = [settled_row(letter, copy.token, copy.version) for letter, copy in (after[id] for id in sorted(after))]
+        ((is_done,),) = await self._database.write(self._sql.settle, _micros(now), *arrays(rows, len(SETTLED)))
+        if not is_done:
+            return False
+        await self._ring(letter for letter, _ in after.values())
+        return True
 
     async def _holdings(
         self, connection: Connection, ids: Collection[UUID], now: datetime | None
@@ -307,30 +299,3 @@ def _columns(letters: Iterable[Letter]) -> list[list[object]]:
 def _micros(now: datetime | None) -> int | None:
     """The instant for a statement; None: the server's own clock decides."""
     return None if now is None else micros(now)
-
-
-def _uuid(key: bytes) -> UUID:
-    try:
-        return UUID(bytes=key)
-    except ValueError as error:
-        raise BadCursor("this cursor is damaged; start again from the first page") from error
-
-
-def _text(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise BadCursor("this cursor is damaged; start again from the first page") from error
-
-
-def _group(fingerprint: str, count: int, first: int, last: int, data: bytes) -> Group:
-    failure = restored(data).failure
-    return Group(
-        fingerprint=restored_text(fingerprint),
-        error=failure.type,
-        message=failure.message,
-        category=failure.category,
-        count=count,
-        first_seen=instant(first),
-        last_seen=instant(last),
-    )

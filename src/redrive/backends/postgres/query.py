@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, assert_never
 
+from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.rows import plain
 from redrive.model.errors import BadSettings
@@ -14,30 +15,8 @@ from redrive.model.instant import micros
 from redrive.model.query import And, Field, Is, Not, Or, Query
 from redrive.model.status import Status
 
-NOW = f"coalesce($1::bigint, {CLOCK})"
-"""For statements whose first parameter is the instant, or NULL for the server's clock."""
-
-COLUMN: dict[Field, str] = {
-    Field.ID: "l.id",
-    Field.NAMESPACE: "l.namespace",
-    Field.SOURCE: "l.source",
-    Field.SOURCE_ID: "l.source_id",
-    Field.STATUS: "l.status",
-    Field.CATEGORY: "l.category",
-    Field.ERROR: "l.error",
-    Field.GROUP: "l.fingerprint",
-    Field.KEY: "l.key",
-    Field.KIND: "l.kind",
-    Field.PRIORITY: "l.priority",
-    Field.ATTEMPTS: "l.attempts",
-    Field.GENERATION: "l.generation",
-    Field.DEAD_LETTERED_AT: "l.dead_lettered_at",
-    Field.UPDATED_AT: "l.updated_at",
-    Field.NEXT_RETRY_AT: "l.next_retry_at",
-    Field.EXPIRES_AT: "l.expires_at",
-}
-
-_NULLABLE = frozenset({Field.KEY, Field.KIND, Field.NEXT_RETRY_AT, Field.EXPIRES_AT})
+NOW = f"(SELECT coalesce($1::bigint, {CLOCK}))"
+"""For statements whose first parameter is the instant, or NULL for the server's clock. A query of its own: worked out once."""
 
 
 class Condition:
@@ -47,7 +26,7 @@ class Condition:
     """
 
     def __init__(self, schema: str, query: Query, now: int | None, *, behind: Sequence[Any] = ()) -> None:
-        clock = CLOCK if now is None else str(now)
+        clock = f"(SELECT {CLOCK})" if now is None else str(now)
         self.is_leased = f"EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {clock})"
         self.seen_status = f"CASE WHEN {self.is_leased} THEN 'retrying' ELSE l.status END"
         """A letter's status as people see it."""
@@ -77,7 +56,7 @@ class Condition:
                 return f"(left(l.fingerprint, 64) = left({place}, 64) AND l.fingerprint = {place})"
             case Is(field=field, value=value, op=op):
                 condition = f"{COLUMN[field]} {op.value} {self._place(value)}"
-                return f"({COLUMN[field]} IS NOT NULL AND {condition})" if field in _NULLABLE else condition
+                return f"({COLUMN[field]} IS NOT NULL AND {condition})" if field in NULLABLE else condition
             case And(parts=parts):
                 return self._joined(parts, " AND ", "true")
             case Or(parts=parts):

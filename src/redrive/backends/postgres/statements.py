@@ -15,7 +15,6 @@ from redrive.backends.postgres.query import NOW
 from redrive.backends.postgres.rows import COLUMNS, SETTLED, selected, unnested
 
 _CHANGING = tuple(name for name in COLUMNS if name not in ("id", "namespace", "source", "source_id"))
-_ENDING = tuple(name for name in SETTLED if name not in ("id", "token", "version"))
 _PLANNED = "a.status = 'pending' AND a.next_retry_at IS NOT NULL"
 
 
@@ -37,7 +36,7 @@ class Statements(Struct, frozen=True, kw_only=True):
     holdings: str
     """Letters with the last lease on each; call it after `lock`."""
     settle: str
-    """End claims of letters that are still as they were when they were claimed; answers with those it ended."""
+    """End claims of letters that are all still as they were when they were claimed, else of none; answers whether it did."""
     extend: str
     """Move the ends of live leases; answers with those it moved."""
     remove: str
@@ -77,23 +76,7 @@ def statements(schema: str) -> Statements:
         holdings=f"""
             SELECT l.data, c.token, c.until, {NOW} FROM {letters} l LEFT JOIN {claims} c ON c.id = l.id WHERE l.id = ANY ($2)
         """,
-        settle=f"""
-            WITH held AS (
-                SELECT a.*, l.priority FROM {unnested(SETTLED, first=2)}
-                JOIN {letters} l ON l.id = a.id JOIN {claims} c ON c.id = a.id
-                WHERE l.version = a.version AND c.token = a.token AND c.until > {NOW}
-                ORDER BY l.id FOR UPDATE OF l, c
-            ),
-            written AS (
-                UPDATE {letters} l SET version = l.version + 1, {_set(_ENDING)} FROM held a WHERE l.id = a.id
-            ),
-            freed AS (DELETE FROM {claims} c USING held a WHERE c.id = a.id AND NOT ({_PLANNED})),
-            planned AS (
-                UPDATE {claims} c SET at = a.next_retry_at, is_due = true, token = NULL, owner = NULL, until = NULL
-                FROM held a WHERE c.id = a.id AND {_PLANNED}
-            )
-            SELECT id FROM held
-        """,
+        settle=f"SELECT {schema}.settle({', '.join(f'${number}' for number in range(1, len(SETTLED) + 2))})",
         extend=f"""
             UPDATE {claims} c SET until = greatest(c.until, {NOW} + $2::bigint), at = greatest(c.at, {NOW} + $2::bigint)
             FROM unnest($3::uuid[], $4::bigint[], $5::bigint[]) AS a (id, token, generation) JOIN {letters} l ON l.id = a.id

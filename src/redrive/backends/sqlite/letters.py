@@ -9,28 +9,26 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from redrive.backends.columns import COLUMN
 from redrive.backends.sqlite import claims, table
 from redrive.backends.sqlite.database import Database
-from redrive.backends.sqlite.query import COLUMN, IS_LEASED, compiled
+from redrive.backends.sqlite.query import IS_LEASED, compiled
 from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.changes import Changes, Holding
-from redrive.model.cursor import cursor, key_of
-from redrive.model.errors import BadCursor
 from redrive.model.instant import instant, micros
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
+from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import here
 from redrive.ports.waiting import wait_and_look
-
-_NEWEST_FIRST = {Order.NEWEST: "dead_lettered_at", Order.UPDATED: "updated_at"}
 
 
 class SqliteLetters:
@@ -67,18 +65,15 @@ class SqliteLetters:
     ) -> Page:
         moment = self._database.now(now)
         limit = bounded(limit)
-        column = _NEWEST_FIRST.get(order, "dead_lettered_at")
-        way, beyond = ("DESC", "<") if order in _NEWEST_FIRST else ("ASC", ">")
+        column = listed_by(order)
+        way, beyond = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
         condition, parameters = compiled(query, moment)
-        if (last := key_of(after, order)) is not None:
+        if (last := last_letter(after, order)) is not None:
             condition = f"{condition} AND (l.{column}, l.id) {beyond} (?, ?)"
-            parameters = [*parameters, *last]
+            parameters = [*parameters, last[0], last[1].bytes]
         tail = f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}"
         found = await self._database.read(lambda connection: table.seen(connection, condition, parameters, moment, tail))
-        page = tuple(found[:limit])
-        if not page or len(found) <= limit:
-            return Page(letters=page)
-        return Page(letters=page, next=cursor((order, micros(getattr(page[-1], column)), page[-1].id.bytes)))
+        return page(found, limit, order)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
         condition, parameters = compiled(query, self._database.now(now))
@@ -101,11 +96,12 @@ class SqliteLetters:
     ) -> GroupPage:
         limit = bounded(limit)
         condition, parameters = compiled(query, self._database.now(now))
-        having, before = "", []
-        if (last := key_of(after, "groups")) is not None:
-            having, before = "HAVING (max(l.dead_lettered_at), l.fingerprint) < (?, ?)", [last[0], _text(last[1])]
+        having: str = ""
+        before: list[int | str] = []
+        if (last := last_group(after)) is not None:
+            having, before = "HAVING (max(l.dead_lettered_at), l.fingerprint) < (?, ?)", [*last]
         sql = f"""
-            SELECT g.fingerprint, g.count, g.first, g.last, (
+            SELECT g.count, g.first, (
                 SELECT l.data FROM letters l WHERE l.fingerprint = g.fingerprint AND l.dead_lettered_at = g.last AND {condition}
                 ORDER BY l.id DESC LIMIT 1
             ) FROM (
@@ -117,10 +113,7 @@ class SqliteLetters:
         """
         every = [*parameters, *parameters, *before]
         rows = await self._database.read(lambda connection: connection.execute(sql, every).fetchall())
-        page = tuple(_group(*row) for row in rows[:limit])
-        if not page or len(rows) <= limit:
-            return GroupPage(groups=page)
-        return GroupPage(groups=page, next=cursor(("groups", micros(page[-1].last_seen), page[-1].fingerprint.encode())))
+        return group_page([group(restored(data), count, instant(first)) for count, first, data in rows], limit)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._database.write(self._claim, (claim, now))
@@ -297,23 +290,3 @@ def _claimed(letters: list[Letter], claim: Claim, token: int, now: datetime) -> 
         )
         for letter in letters
     ]
-
-
-def _text(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise BadCursor("this cursor is damaged; start again from the first page") from error
-
-
-def _group(fingerprint: str, count: int, first: int, last: int, data: bytes) -> Group:
-    failure = restored(data).failure
-    return Group(
-        fingerprint=fingerprint,
-        error=failure.type,
-        message=failure.message,
-        category=failure.category,
-        count=count,
-        first_seen=instant(first),
-        last_seen=instant(last),
-    )

@@ -6,31 +6,11 @@ from datetime import datetime
 from typing import Any, assert_never
 from uuid import UUID
 
+from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.model.instant import micros
 from redrive.model.query import And, Field, Is, Not, Or, Query, Scalar
 from redrive.model.status import Status
 
-COLUMN: dict[Field, str] = {
-    Field.ID: "l.id",
-    Field.NAMESPACE: "l.namespace",
-    Field.SOURCE: "l.source",
-    Field.SOURCE_ID: "l.source_id",
-    Field.STATUS: "l.status",
-    Field.CATEGORY: "l.category",
-    Field.ERROR: "l.error",
-    Field.GROUP: "l.fingerprint",
-    Field.KEY: "l.key",
-    Field.KIND: "l.kind",
-    Field.PRIORITY: "l.priority",
-    Field.ATTEMPTS: "l.attempts",
-    Field.GENERATION: "l.generation",
-    Field.DEAD_LETTERED_AT: "l.dead_lettered_at",
-    Field.UPDATED_AT: "l.updated_at",
-    Field.NEXT_RETRY_AT: "l.next_retry_at",
-    Field.EXPIRES_AT: "l.expires_at",
-}
-
-_NULLABLE = frozenset({Field.KEY, Field.KIND, Field.NEXT_RETRY_AT, Field.EXPIRES_AT})
 IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
 
 
@@ -52,7 +32,7 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
         case Is(field=field, value=value, op=op):
             plain = _plain(value)
             condition = f"{COLUMN[field]} {op.value} ?"
-            if field in _NULLABLE:
+            if field in NULLABLE:
                 condition = f"({COLUMN[field]} IS NOT NULL AND {condition})"
             return condition, [plain]
         case And(parts=parts):

@@ -46,3 +46,89 @@ CREATE INDEX claims_due ON {schema}.claims (priority DESC, at, id) WHERE is_due;
 
 -- Fencing tokens: each higher than any before.
 CREATE SEQUENCE {schema}.fence;
+
+-- Lease what is due: level by level, and along the index within each, so that nothing is sorted however much is due or waits
+-- for its time. The planner is told so, for it knows little of a table that is always changing. What is locked by another is
+-- passed over: it is changing right now.
+CREATE FUNCTION {schema}.claim_due(moment bigint, lease bigint, holder text, most bigint)
+    RETURNS TABLE (data bytea, version bigint, token bigint, until bigint, clock bigint)
+    LANGUAGE plpgsql
+    SET enable_sort = off
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    present bigint := coalesce(moment, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
+    level bigint;
+    got bigint;
+BEGIN
+    SELECT c.priority INTO level FROM {schema}.claims c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1;
+    WHILE level IS NOT NULL AND most > 0 LOOP
+        RETURN QUERY
+            WITH due AS (
+                SELECT c.id, row_number() OVER () AS place FROM (
+                    SELECT c.id FROM {schema}.claims c WHERE c.is_due AND c.priority = level AND c.at <= present
+                    ORDER BY c.at, c.id LIMIT most FOR UPDATE OF c SKIP LOCKED
+                ) c
+            ),
+            chosen AS (
+                SELECT due.place, l.id, l.data, l.version FROM due JOIN {schema}.letters l ON l.id = due.id
+                FOR UPDATE OF l SKIP LOCKED
+            ),
+            taken AS (
+                UPDATE {schema}.claims c SET token = nextval('{schema}.fence'), owner = holder, until = present + lease,
+                    at = present + lease
+                FROM chosen WHERE c.id = chosen.id RETURNING c.id, c.token, c.until
+            )
+            SELECT chosen.data, chosen.version, taken.token, taken.until, present
+            FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place;
+        GET DIAGNOSTICS got = ROW_COUNT;
+        most := most - got;
+        SELECT max(c.priority) INTO level FROM {schema}.claims c WHERE c.is_due AND c.priority < level;
+    END LOOP;
+END
+$$;
+
+-- End claims of letters that are all still as they were when they were claimed, or of none: then the answer is false. The
+-- letters are written first, which locks them; only after that is it certain whose their leases are.
+CREATE FUNCTION {schema}.settle(
+    moment bigint, ids uuid[], tokens bigint[], versions bigint[], statuses text[], categories text[], errors text[],
+    error_names text[], fingerprints text[], tries bigint[], updates bigint[], retries bigint[], contents bytea[]
+)
+    RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET jit = off
+AS $$
+DECLARE
+    present bigint := coalesce(moment, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
+    written bigint;
+    freed bigint;
+    planned bigint;
+BEGIN
+    UPDATE {schema}.letters l SET version = l.version + 1, status = a.status, category = a.category, error = a.error,
+        error_name = a.error_name, fingerprint = a.fingerprint, attempts = a.attempts, updated_at = a.updated_at,
+        next_retry_at = a.next_retry_at, data = a.data
+    FROM unnest(ids, versions, statuses, categories, errors, error_names, fingerprints, tries, updates, retries, contents)
+        AS a (id, version, status, category, error, error_name, fingerprint, attempts, updated_at, next_retry_at, data)
+    WHERE l.id = a.id AND l.version = a.version;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    DELETE FROM {schema}.claims c USING unnest(ids, tokens, statuses, retries) AS a (id, token, status, next_retry_at)
+    WHERE c.id = a.id AND c.token = a.token AND c.until > present AND (a.status <> 'pending' OR a.next_retry_at IS NULL);
+    GET DIAGNOSTICS freed = ROW_COUNT;
+    UPDATE {schema}.claims c SET at = a.next_retry_at, is_due = true, token = NULL, owner = NULL, until = NULL
+    FROM unnest(ids, tokens, statuses, retries) AS a (id, token, status, next_retry_at)
+    WHERE c.id = a.id AND c.token = a.token AND c.until > present AND a.status = 'pending' AND a.next_retry_at IS NOT NULL;
+    GET DIAGNOSTICS planned = ROW_COUNT;
+    IF written < cardinality(ids) OR freed + planned < cardinality(ids) THEN
+        RAISE SQLSTATE 'RD001';
+    END IF;
+    RETURN true;
+EXCEPTION WHEN SQLSTATE 'RD001' THEN
+    RETURN false; -- and nothing is changed: leaving the block this way undoes it
+END
+$$;
