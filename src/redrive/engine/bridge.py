@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar, cast
 
 from redrive.ports.inline import drive
@@ -23,6 +23,7 @@ class Bridge:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
+        self._background: set[Future[None]] = set()
 
     def run(self, verb: Coroutine[Any, Any, T]) -> T:
         """Run a verb that only waits for its store."""
@@ -44,7 +45,14 @@ class Bridge:
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin work that goes on in the background, until it is done or this is closed."""
-        asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        running = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        self._background.add(running)
+        running.add_done_callback(self._background.discard)
+
+    def stop_background(self) -> None:
+        """Cancel what was begun with `start` and is not done."""
+        for running in list(self._background):
+            running.cancel()
 
     def close(self) -> None:
         """End the thread, if one was needed."""

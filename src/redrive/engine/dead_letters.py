@@ -246,10 +246,12 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Let go of the store. What was confirmed stays."""
-        self.bridge.close()
+        self.bridge.stop_background()
         await self.letters.close()
         if self._journal is not None:
             self._journal.close()
+        # Last: what is driven from blocking code runs on this very loop, and the store has connections there.
+        self.bridge.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from asyncpg import InterfaceError, PostgresError
 
 from redrive.model.errors import (
@@ -60,4 +62,6 @@ def _said(error: Exception) -> str:
     """The error's first line, without an ending that would not fit into a sentence."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, OSError) and error.errno is not None:
+        return (os.strerror(error.errno) if error.errno > 0 else error.strerror or str(error)).lower()
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
