@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import json
 from rich.console import Console
 
-from bench import back, busy, capture, claim, find, guard, load, postgres, put
+from bench import back, busy, capture, claim, find, guard, load, postgres, put, redis
 from bench.chart import chart
 from bench.harness import OUT, Effort, Row, fsync_milliseconds
 from bench.table import table
@@ -29,6 +29,7 @@ BENCHES: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "back": back.rows,
     "find": find.rows,
     "postgres": postgres.rows,
+    "redis": redis.rows,
 }
 CHART = Path(__file__).parent.parent / "docs" / "bench.svg"
 
