@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -33,10 +34,11 @@ class Copies(Generic[Version]):
     def __init__(self) -> None:
         self._by_id: OrderedDict[UUID, Copy[Version]] = OrderedDict()
         self._bytes = 0
+        self._pid = os.getpid()
         self._lock = threading.Lock()
 
     def remember(self, copies: Iterable[Copy[Version]]) -> None:
-        with self._lock:
+        with self._own_lock():
             for copy in copies:
                 self._forget(copy.letter.id)
                 self._by_id[copy.letter.id] = copy
@@ -46,12 +48,18 @@ class Copies(Generic[Version]):
 
     def take(self, id: UUID, token: int) -> Copy[Version] | None:
         """The letter that was claimed under this token; it is forgotten, for it is about to change."""
-        with self._lock:
+        with self._own_lock():
             copy = self._by_id.get(id)
             if copy is None or copy.token != token:
                 return None
             self._forget(id)
             return copy
+
+    def _own_lock(self) -> threading.Lock:
+        if self._pid != os.getpid():
+            # A thread of the parent may have held it when this process was forked.
+            self._pid, self._lock = os.getpid(), threading.Lock()
+        return self._lock
 
     def _forget(self, id: UUID) -> None:
         if (copy := self._by_id.pop(id, None)) is not None:

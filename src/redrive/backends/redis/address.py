@@ -1,0 +1,159 @@
+"""Where a Redis is, and how it is to be used: what its URL says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from redrive.model.errors import BadSettings
+
+_EXAMPLE = "redis://localhost:6379/0?prefix=redrive"
+_UNREADABLE = f"this Redis URL cannot be read; write / ? # @ : in a password as %2F %3F %23 %40 %3A, like {_EXAMPLE}"
+_DATABASES = 2**31
+MOST_SHARDS = 256
+
+
+class Durability(StrEnum):
+    """What must survive when the server dies. The server has to give it; this does not switch it on."""
+
+    ALWAYS = "always"
+    """All that was confirmed: the append-only file is fsynced before each answer."""
+    EVERYSEC = "everysec"
+    """All but the last second or two."""
+    NONE = "none"
+    """Whatever happens to be there."""
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A server, or any node of a cluster."""
+
+    host: str = "localhost"
+    port: int = 6379
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    is_tls: bool = False
+    ca: str | None = None
+    """A file of certificates to trust, instead of the system's."""
+    prefix: str = "redrive"
+    """All keys begin with it; stores with different prefixes know nothing of each other."""
+    durability: Durability = Durability.ALWAYS
+    timeout: timedelta = timedelta(seconds=10)
+    shards: int | None = None
+    """How many a new store gets; None: as many as suit the server. A store that has another number is refused."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @property
+    def name(self) -> str:
+        """For people: without the password."""
+        return f"redis at {named(self.host, self.port)}"
+
+
+def named(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parsed(location: str, *, is_tls: bool) -> Address:
+    """The address in `//[user[:password]@]host[:port][/db][?option=value…]`."""
+    try:
+        parts = urlsplit(location)
+        port = parts.port
+    except ValueError:
+        # What was wrong may be part of a password; so it is not told.
+        raise BadSettings(_UNREADABLE) from None
+    if parts.scheme or not location.startswith("//") or not parts.hostname:
+        raise BadSettings(f"a Redis URL names a host: {_EXAMPLE}")
+    if "@" in parts.path + parts.query or parts.fragment:
+        raise BadSettings(_UNREADABLE)
+    options = _options(parts.query)
+    return Address(
+        host=unquote(parts.hostname),
+        port=6379 if port is None else port,
+        db=_database(parts.path),
+        # A URL like redis://:secret@host gives a password without a user.
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        is_tls=is_tls,
+        ca=options.ca,
+        prefix=options.prefix,
+        durability=options.durability,
+        timeout=options.timeout,
+        shards=options.shards,
+    )
+
+
+def _database(path: str) -> int:
+    text = path.strip("/")
+    if not text:
+        return 0
+    if not text.isdecimal() or int(text) >= _DATABASES:
+        raise BadSettings(f"a Redis database is a number, not '{text}': {_EXAMPLE}")
+    return int(text)
+
+
+class _Options(Struct):
+    prefix: str = "redrive"
+    durability: Durability = Durability.ALWAYS
+    timeout: timedelta = timedelta(seconds=10)
+    shards: int | None = None
+    ca: str | None = None
+
+
+def _options(query: str) -> _Options:
+    options = _Options()
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        match name:
+            case "prefix":
+                options.prefix = _prefix(value)
+            case "durability":
+                options.durability = _durability(value)
+            case "timeout":
+                options.timeout = _seconds(value)
+            case "shards":
+                options.shards = _shards(value)
+            case "ca":
+                options.ca = value
+            case _:
+                known = options.__struct_fields__
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise BadSettings(f"a Redis URL has no option '{name}'; there are {', '.join(known)}{hint}")
+    return options
+
+
+def _prefix(text: str) -> str:
+    # Braces would change which part of a key decides where it lies in a cluster.
+    if not text or set(text) & set("{}") or not text.isprintable():
+        raise BadSettings(f"prefix={text!r} must be printable text without braces, e.g. prefix=redrive")
+    return text
+
+
+def _durability(text: str) -> Durability:
+    try:
+        return Durability(text)
+    except ValueError:
+        near = get_close_matches(text, list(Durability), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadSettings(f"durability={text} is none of {', '.join(Durability)}{hint}") from None
+
+
+def _seconds(text: str) -> timedelta:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86_400:
+        raise BadSettings(f"timeout={text} must be a number of seconds above 0, e.g. timeout=10")
+    return timedelta(seconds=seconds)
+
+
+def _shards(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_SHARDS:
+        raise BadSettings(f"shards={text} must be a number from 1 to {MOST_SHARDS}")
+    return int(text)
