@@ -52,6 +52,12 @@ class Claiming(Kit):
         assert [one.letter.source_id for one in first] == expected[:3]
         assert [one.letter.source_id for one in store.claim(limit=100)] == expected[3:]
 
+    @pytest.mark.parametrize("limit", range(1, 7))
+    def test_a_claim_over_several_priorities_takes_no_more_than_its_limit(self, store: Clerk, limit: int) -> None:
+        store.put(*(letter(f"{priority}/{number}", priority=priority, due=START) for priority in range(3) for number in range(2)))
+        assert len(store.claim(limit=limit)) == limit
+        assert len(store.claim()) == 6 - limit
+
     def test_letters_due_at_the_same_instant_come_by_id(self, store: Clerk) -> None:
         letters = [letter(str(number), due=START) for number in range(9)]
         store.put(*letters)

@@ -96,6 +96,21 @@ class Finding(Kit):
         store.end(store.take(letter().id), Released())
         assert store.one(letter().id) == letter()
 
+    def test_a_letter_that_answers_a_question_in_two_ways_is_seen_once(self, store: Clerk) -> None:
+        store.put(letter("both", tags=("red", "blue"), kind="order"), letter("one", tags=("red",)), letter("none"))
+        either = Or((Is(Field.TAG, "red"), Is(Field.TAG, "blue"), Is(Field.KIND, "order")))
+        assert sorted(one.source_id for one in store.all(either, limit=1)) == ["both", "one"]
+        assert store.count(either) == sum(store.tally(Field.SOURCE, either).values()) == 2
+        assert len(store.claim(query=either)) == len(store.claim(query=either, limit=5)) + 2
+
+    @pytest.mark.parametrize("field", [Field.DEAD_LETTERED_AT, Field.UPDATED_AT, Field.NEXT_RETRY_AT, Field.EXPIRES_AT])
+    def test_instants_a_microsecond_apart_are_told_apart(self, store: Clerk, field: Field) -> None:
+        instants = {name: START + number * timedelta(microseconds=1) for number, name in enumerate("abc")}
+        store.put(*(letter(name, at=at, updated_at=at, due=at, expires_at=at) for name, at in instants.items()))
+        expected = {Op.EQ: "b", Op.LT: "a", Op.LE: "ab", Op.GT: "c", Op.GE: "bc"}
+        for op, names in expected.items():
+            assert sorted(one.source_id for one in store.all(Is(field, instants["b"], op))) == list(names), op
+
     @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100])
     @pytest.mark.parametrize("order", list(Order))
     def test_every_order_pages_through_all_letters_once(self, store: Clerk, order: Order, limit: int) -> None:
