@@ -26,10 +26,21 @@ def redis_letters_at(at: At) -> LetterStore:
     return opened(f"//{at.host}:{at.port}?prefix={at.name}&timeout={at.timeout.total_seconds():g}&shards=1").letters
 
 
+def redis_letters_at_cluster(at: At) -> LetterStore:
+    return opened(f"//{at.host}:{at.port}?prefix={at.name}&timeout={at.timeout.total_seconds():g}").letters
+
+
 @contextmanager
 def on_redis() -> Iterator[Remote]:
     with ENGINES["redis"].make() as engine:
         yield Remote(engine=engine, open=redis_letters_at)
+
+
+@contextmanager
+def on_redis_cluster() -> Iterator[Remote]:
+    """One of its nodes is killed."""
+    with ENGINES["redis-cluster"].make() as engine:
+        yield Remote(engine=engine, open=redis_letters_at_cluster, victim=engine.nodes[1])
 
 
 def _letters(variable: str, place: Path, more: str = "") -> LetterStore:

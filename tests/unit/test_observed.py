@@ -276,6 +276,14 @@ def test_a_put_whose_answer_was_lost_is_held_once() -> None:
     assert run(observed.count()) == 1
 
 
+@pytest.mark.parametrize("verb", ["put", "extend"])
+def test_a_try_that_may_have_been_done_is_not_forgotten_over_later_ones(verb: str) -> None:
+    inner = Faltering(AnswerLost("cut off"), StoreUnavailable("down"), StoreUnavailable("down"))
+    with pytest.raises(AnswerLost, match="an earlier try may have been done"):
+        run(CALLS[verb](ObservedLetters(inner, retries=THRICE)))
+    assert inner.calls == 3
+
+
 def test_an_amendment_whose_answer_was_lost_is_told_as_the_error_it_was() -> None:
     inner = Faltering(after=True)
     observed = ObservedLetters(inner, retries=THRICE)

@@ -138,13 +138,18 @@ class ObservedLetters:
     ) -> tuple[Answer, int]:
         """The answer, and how many tries it took."""
         started, tries = time.monotonic(), 0
+        is_unknown = False
         while True:
             tries += 1
             try:
                 return await self._measured(verb, call()), tries
             except RedriveError as error:
+                is_unknown |= isinstance(error, AnswerLost)
                 pause = self._pause(error, tries, time.monotonic() - started)
-                if pause is None or (isinstance(error, AnswerLost) and not may_repeat_unknown):
+                if pause is None or (is_unknown and not may_repeat_unknown):
+                    if is_unknown and not isinstance(error, AnswerLost):
+                        # The last try did nothing, but one before it may have.
+                        raise AnswerLost(f"{error}; an earlier try may have been done") from error
                     raise
             import asyncio  # late: those who never wait need not load it
 

@@ -21,7 +21,8 @@ class TestMyLetters(LetterStoreContract):
         return open_letters
 ```
 
-- `redrive.testing.kit`: what every backend owes its callers (`LetterStoreContract`, `DeskContract`), and letters to try it with.
+- `redrive.testing.kit`: what every backend owes its callers (`LetterStoreContract`, `DeskContract`, and across a
+  network `NetworkContract`), and letters to try it with.
 - `redrive.testing.kill`: kill -9 at every step of a letter's way (`Harness`, `Kill`), and the law that holds all the same.
 - `redrive.testing.faults`: a store that fails, waits, cuts its answers or is down when the test says so.
 - `redrive.testing.proxy`: a TCP proxy (`Proxy`) before a real engine that cuts, delays, swallows, stalls and refuses.
@@ -44,16 +45,20 @@ from redrive.testing.kill.points import Kill, Visits  # noqa: E402
 from redrive.testing.kit.clerk import Clerk, Opener, Run  # noqa: E402
 from redrive.testing.kit.desk import DeskContract, DeskOpener  # noqa: E402
 from redrive.testing.kit.letters import LetterStoreContract  # noqa: E402
+from redrive.testing.kit.lines import At, Engine, Remote  # noqa: E402
 from redrive.testing.kit.machine import LetterMachine  # noqa: E402
+from redrive.testing.kit.network import NetworkContract, OutageContract  # noqa: E402
 from redrive.testing.kit.samples import START, attempt, failure, letter  # noqa: E402
 from redrive.testing.proxy import Counts, Proxy  # noqa: E402
 
 __all__ = [
     "START",
+    "At",
     "Clerk",
     "Counts",
     "DeskContract",
     "DeskOpener",
+    "Engine",
     "Faulty",
     "Harness",
     "Kill",
@@ -62,9 +67,12 @@ __all__ = [
     "LetterStoreContract",
     "Life",
     "Moment",
+    "NetworkContract",
     "Opener",
     "Outage",
+    "OutageContract",
     "Proxy",
+    "Remote",
     "Run",
     "Visits",
     "attempt",

@@ -28,6 +28,10 @@ from redrive.model.instant import instant
 CLOCK = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 """The server's clock, once a statement."""
 
+IS_READ_ONLY = "pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
+MAY_WRITE = "(SELECT bool_and(has_table_privilege(t, p)) FROM unnest($1::text[]) t, unnest('{INSERT,UPDATE,DELETE}'::text[]) p)"
+"""Of the tables that are given. In one call, `has_table_privilege` would be content with any one of several rights."""
+
 _CONNECT_SECONDS = 10.0
 _GIVING_UP_SECONDS = 1.0
 """How long a server may take to undo what was given up; then the connection is dropped, and the server undoes it by itself."""
@@ -91,10 +95,7 @@ class Database:
 
     async def check(self) -> None:
         """Raise unless the server answers and can be written; changes nothing."""
-        ((may_write, is_standby),) = await self.read(
-            "SELECT has_table_privilege($1, 'INSERT, UPDATE, DELETE'), pg_is_in_recovery() OR current_setting('transaction_read_only')::bool",
-            f"{self.schema}.letters",
-        )
+        ((may_write, is_standby),) = await self.read(f"SELECT {MAY_WRITE}, {IS_READ_ONLY}", written_tables(self.schema))
         if is_standby:
             raise StoreNotWritable(f"{self.address.name} may only be read (a standby?); use the primary")
         if not may_write:
@@ -159,6 +160,10 @@ class Database:
             return bool(pid != first.get_server_pid())
         finally:
             await first.close(timeout=_CONNECT_SECONDS)
+
+
+def written_tables(schema: str) -> list[str]:
+    return [f"{schema}.letters", f"{schema}.claims"]
 
 
 async def _undone(connection: Connection, transaction: Transaction) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import asyncpg
 
-from redrive.backends.postgres.database import Database
+from redrive.backends.postgres.database import IS_READ_ONLY, MAY_WRITE, Database, written_tables
+from redrive.backends.postgres.errors import LOST
+from redrive.backends.postgres.schema import ensure_known, version
 from redrive.model.errors import RedriveError
 from redrive.model.finding import Finding, Health
+
+_CLOSING_SECONDS = 5.0
 
 
 async def examine(database: Database) -> list[Finding]:
@@ -18,21 +24,29 @@ async def examine(database: Database) -> list[Finding]:
         return [Finding("store", Health.BAD, str(error))]
     try:
         return await _looked_over(connection, database.schema, name)
-    except asyncpg.PostgresError as error:
+    except RedriveError as error:
+        return [Finding("store", Health.BAD, str(error))]
+    except (asyncpg.PostgresError, *LOST) as error:
         return [Finding("store", Health.BAD, f"PostgreSQL at {name} could not say how it is: {error}")]
     finally:
-        await connection.close()
+        with suppress(*LOST):
+            await connection.close(timeout=_CLOSING_SECONDS)
 
 
 async def _looked_over(connection: asyncpg.Connection, schema: str, name: str) -> list[Finding]:
-    version = await connection.fetchval("SHOW server_version")
+    release = await connection.fetchval("SHOW server_version")
     if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{schema}.redrive"):
         return [Finding("store", Health.NOTE, f"{name} has no schema '{schema}' yet; the first letter makes it")]
+    ensure_known(await version(connection, schema), schema, name)
     size = await connection.fetchval("SELECT pg_total_relation_size(to_regclass($1))", f"{schema}.letters")
-    findings = [Finding("store", Health.OK, f"PostgreSQL {version} at {name}, schema '{schema}', {size / 1e6:.1f} MB")]
-    if await connection.fetchval("SELECT pg_is_in_recovery()"):
+    if size is None:
+        return [
+            Finding("store", Health.BAD, f"the table of letters is missing in '{schema}' at {name}; restore it from a backup")
+        ]
+    findings = [Finding("store", Health.OK, f"PostgreSQL {release} at {name}, schema '{schema}', {size / 1e6:.1f} MB")]
+    if await connection.fetchval(f"SELECT {IS_READ_ONLY}"):
         findings.append(Finding("rights", Health.BAD, f"{name} may only be read (a standby?); use the primary"))
-    elif not await connection.fetchval("SELECT has_table_privilege($1, 'INSERT')", f"{schema}.letters"):
+    elif not await connection.fetchval(f"SELECT {MAY_WRITE}", written_tables(schema)):
         findings.append(Finding("rights", Health.BAD, f"the user may not write the letters at {name}; grant the rights"))
     weak = [
         f"{setting} is off"

@@ -22,15 +22,12 @@ def migrations() -> list[tuple[int, str]]:
 async def ensure_current(connection: asyncpg.Connection, schema: str, name: str) -> None:
     """Bring the schema to this release's, or refuse one that a newer redrive wrote or that is another program's."""
     known = migrations()
-    if await _version(connection, schema) == known[-1][0]:
+    if await version(connection, schema) == known[-1][0]:
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))")
-        found = await _version(connection, schema)
-        if found > known[-1][0]:
-            raise SchemaTooNew(
-                f"{name} has schema {found} in '{schema}', this redrive knows {known[-1][0]}; upgrade redrive to open it"
-            )
+        found = await version(connection, schema)
+        ensure_known(found, schema, name)
         if await connection.fetchval("SHOW server_encoding") != "UTF8":
             raise StoreCorrupt(f"the database at {name} is not encoded in UTF-8; create one that is")
         if found == 0:
@@ -49,7 +46,14 @@ async def ensure_current(connection: asyncpg.Connection, schema: str, name: str)
         await connection.execute(f"UPDATE {schema}.redrive SET version = {known[-1][0]}")
 
 
-async def _version(connection: asyncpg.Connection, schema: str) -> int:
+def ensure_known(found: int, schema: str, name: str) -> None:
+    """Raise `SchemaTooNew` for a schema that a newer redrive wrote."""
+    newest = migrations()[-1][0]
+    if found > newest:
+        raise SchemaTooNew(f"{name} has schema {found} in '{schema}', this redrive knows {newest}; upgrade redrive to open it")
+
+
+async def version(connection: asyncpg.Connection, schema: str) -> int:
     """The number of the schema; 0: there is none yet."""
     if not await _is_there(connection, schema, "redrive"):
         return 0

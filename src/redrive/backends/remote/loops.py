@@ -48,6 +48,7 @@ class PerLoop(Generic[T]):
     async def close(self) -> None:
         """Close what every loop has open."""
         with self._lock:
+            self._leave_parents()
             self._is_closed = True
             left, self._by_loop = self._by_loop, {}
         for loop, opening in left.items():
@@ -60,10 +61,7 @@ class PerLoop(Generic[T]):
 
     def _begun(self, loop: asyncio.AbstractEventLoop) -> _Opening[T]:
         with self._lock:
-            if self._pid != os.getpid():
-                # Kept, so that nobody's destructor says goodbye on a connection that is still the parent's.
-                self._parents.append(self._by_loop)
-                self._by_loop, self._pid = {}, os.getpid()
+            self._leave_parents()
             if self._is_closed:
                 raise StoreUnavailable(f"{self._name} was closed; open it again")
             for gone in [known for known in self._by_loop if known.is_closed()]:
@@ -72,6 +70,13 @@ class PerLoop(Generic[T]):
             if opening is None or opening.has_failed:
                 opening = self._by_loop[loop] = _Opening(loop, self._life())
             return opening
+
+    def _leave_parents(self) -> None:
+        """In a forked child: begin anew. Called by whoever holds the lock."""
+        if self._pid != os.getpid():
+            # Kept, so that nobody's destructor says goodbye on a connection that is still the parent's.
+            self._parents.append(self._by_loop)
+            self._by_loop, self._pid = {}, os.getpid()
 
     async def _life(self) -> AsyncGenerator[T, None]:
         # A loop that is closed in the ordinary way first ends the generators that were begun on it, and so this too.
