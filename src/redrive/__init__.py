@@ -18,6 +18,7 @@ from redrive.model.category import Category
 from redrive.model.errors import (
     AnswerLost,
     BadCursor,
+    BadQuery,
     BadSettings,
     BodyTooLarge,
     IllegalTransition,
@@ -56,6 +57,7 @@ __all__ = [
     "AnswerLost",
     "Attempt",
     "BadCursor",
+    "BadQuery",
     "BadSettings",
     "BodyTooLarge",
     "Bury",

@@ -16,6 +16,7 @@ RedriveError
 ├── UnknownLetter           no such letter: check the id
 ├── BadSettings             mend the setting that is named
 │   ├── UnknownScheme       use one of the schemes that are listed
+│   ├── BadQuery            mend the question at the column that is named
 │   └── BadCursor           start again from the first page
 ├── MissingExtra            install the extra that is named
 └── Unsupported             this backend cannot do it: choose another way or another backend
@@ -122,6 +123,19 @@ class UnknownScheme(BadSettings):
     """No backend answers to this URL's scheme. Use one that is listed."""
 
     code = "unknown_scheme"
+
+
+class BadQuery(BadSettings):
+    """A question cannot be read. Mend it at the column that is named."""
+
+    code = "bad_query"
+
+    def __init__(self, what: str = "", *, text: str = "", column: int = 1, width: int = 1) -> None:
+        super().__init__(f"{what} (column {column})")
+        self.text = text
+        self.column = column
+        """Counted from 1."""
+        self.width = width
 
 
 class BadCursor(BadSettings):

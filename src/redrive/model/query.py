@@ -9,10 +9,11 @@ from operator import eq, ge, gt, le, lt
 from typing import Any, assert_never
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 from redrive.model.errors import Unsupported
 from redrive.model.letter import Letter
+from redrive.model.words import haystack, needle
 
 
 class Field(StrEnum):
@@ -60,6 +61,42 @@ class Is(Struct, frozen=True, tag="is"):
     op: Op = Op.EQ
 
 
+class Text(Struct, frozen=True, tag="text"):
+    """These words, one after another and whole, in the failure's type or message; see `redrive.model.words`."""
+
+    phrase: str
+
+
+class Has(Struct, frozen=True, tag="has"):
+    """The letter has this field at all: a key, a kind, a tag, a next retry, an end."""
+
+    field: Field
+
+
+class Place(StrEnum):
+    """Documents that letters carry."""
+
+    BODY = "body"
+    """The body, when it is JSON."""
+    METADATA = "metadata"
+
+
+JsonScalar = str | int | float | bool | None
+
+
+class At(Struct, frozen=True, tag="at"):
+    """Compare a value inside a document; numbers with numbers, texts with texts, else only whether they are the same.
+
+    A letter without such a value, or with one of another kind, matches no comparison.
+    """
+
+    place: Place
+    path: tuple[str | int, ...]
+    """Names of members and numbers of elements, from the outside in."""
+    value: JsonScalar
+    op: Op = Op.EQ
+
+
 class And(Struct, frozen=True, tag="and"):
     """All parts match; without parts: every letter."""
 
@@ -78,9 +115,10 @@ class Not(Struct, frozen=True, tag="not"):
     part: Query
 
 
-Query = Is | And | Or | Not
+Query = Is | Text | Has | At | And | Or | Not
 
 EVERYTHING = And()
+NOTHING = Or()
 
 
 class Order(StrEnum):
@@ -173,6 +211,14 @@ def matches(query: Query, letter: Letter) -> bool:
         case Is(field=field, value=value, op=op):
             actual = _READ[field](letter)
             return actual is not None and _COMPARE[op](actual, value)
+        case Text(phrase=phrase):
+            return needle(phrase) in searchable(letter)
+        case Has(field=Field.TAG):
+            return bool(letter.tags)
+        case Has(field=field):
+            return _READ[field](letter) is not None
+        case At():
+            return _compares(query, letter)
         case And(parts=parts):
             return all(matches(part, letter) for part in parts)
         case Or(parts=parts):
@@ -181,3 +227,48 @@ def matches(query: Query, letter: Letter) -> bool:
             return not matches(part, letter)
         case _:
             assert_never(query)
+
+
+def is_deep(query: Query) -> bool:
+    """Does the question look at more than a letter's fields: at texts, or into documents?"""
+    match query:
+        case Text() | At():
+            return True
+        case And(parts=parts) | Or(parts=parts):
+            return any(map(is_deep, parts))
+        case Not(part=part):
+            return is_deep(part)
+        case _:
+            return False
+
+
+def searchable(letter: Letter) -> str:
+    """What `Text` looks in."""
+    return haystack(f"{letter.failure.type} {letter.failure.message}")
+
+
+def _compares(query: At, letter: Letter) -> bool:
+    found: Any = _document(query.place, letter)
+    for step in query.path:
+        is_member = isinstance(step, str) and isinstance(found, dict) and step in found
+        is_element = isinstance(step, int) and isinstance(found, list) and 0 <= step < len(found)
+        if not (is_member or is_element):
+            return False
+        found = found[step]
+    value = query.value
+    if (_is_number(found) and _is_number(value)) or (isinstance(found, str) and isinstance(value, str)):
+        return _COMPARE[query.op](found, value)
+    return query.op is Op.EQ and type(found) is type(value) and found == value
+
+
+def _document(place: Place, letter: Letter) -> Any:
+    if place is Place.METADATA:
+        return letter.metadata
+    try:
+        return json.decode(letter.body)
+    except (DecodeError, RecursionError):
+        return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -18,3 +18,5 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """A batch is written whole or not at all, and never seen in part."""
     groups: bool = False
     """It answers `groups`."""
+    documents: bool = False
+    """It compares values inside bodies and metadata."""

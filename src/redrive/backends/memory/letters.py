@@ -37,7 +37,7 @@ class _Grip(Struct, frozen=True):
 class MemoryLetters:
     """Holds letters for as long as the process lives. Safe from threads."""
 
-    capabilities = Capabilities(embedded=True, inline=True, atomic=True, groups=True)
+    capabilities = Capabilities(embedded=True, inline=True, atomic=True, groups=True, documents=True)
 
     def __init__(self) -> None:
         self._letters: dict[UUID, bytes] = {}

@@ -10,10 +10,12 @@ from typing import Any, assert_never
 from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.rows import plain
-from redrive.model.errors import BadSettings
+from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.instant import micros
-from redrive.model.query import And, Field, Is, Not, Or, Query
+from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Text
+from redrive.model.spelling import spelled
 from redrive.model.status import Status
+from redrive.model.words import needle
 
 NOW = f"(SELECT coalesce($1::bigint, {CLOCK}))"
 """For statements whose first parameter is the instant, or NULL for the server's clock. A query of its own: worked out once."""
@@ -57,6 +59,12 @@ class Condition:
             case Is(field=field, value=value, op=op):
                 condition = f"{COLUMN[field]} {op.value} {self._place(value)}"
                 return f"({COLUMN[field]} IS NOT NULL AND {condition})" if field in NULLABLE else condition
+            case Text(phrase=phrase):
+                return f"strpos(l.words, {self.parameter(needle(phrase))}::text) > 0"
+            case Has(field=field):
+                return f"{'l.tags' if field is Field.TAG else COLUMN[field]} IS NOT NULL"
+            case At():
+                raise Unsupported(f"PostgreSQL cannot look into bodies and metadata: {spelled(query)}")
             case And(parts=parts):
                 return self._joined(parts, " AND ", "true")
             case Or(parts=parts):

@@ -9,12 +9,12 @@ from msgspec import json
 
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
-from redrive.model.query import last_name
+from redrive.model.query import last_name, searchable
 from redrive.model.stored import stored
 
 TYPES = {
     "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "status": "text",
-    "generation": "bigint", "category": "text", "error": "text", "error_name": "text", "fingerprint": "text", "tags": "text",
+    "generation": "bigint", "category": "text", "error": "text", "error_name": "text", "fingerprint": "text", "tags": "text", "words": "text",
     "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
     "next_retry_at": "bigint", "expires_at": "bigint", "data": "bytea", "token": "bigint", "at": "bigint", "version": "bigint",
 }  # fmt: skip
@@ -22,13 +22,13 @@ TYPES = {
 
 COLUMNS = (
     "id", "namespace", "source", "source_id", "key", "kind", "status", "generation", "category", "error", "error_name",
-    "fingerprint", "tags", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
+    "fingerprint", "tags", "words", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
 )  # fmt: skip
 """What is written of a letter, in this order."""
 
 SETTLED = (
-    "id", "token", "version", "status", "category", "error", "error_name", "fingerprint", "attempts", "updated_at",
-    "next_retry_at", "data",
+    "id", "token", "version", "status", "category", "error", "error_name", "fingerprint", "words", "attempts",
+    "updated_at", "next_retry_at", "data",
 )  # fmt: skip
 """What must hold for a claim to end, and what its end changes."""
 
@@ -50,6 +50,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
         json.encode([plain(tag) for tag in letter.tags]).decode() if letter.tags else None,
+        searchable(letter),
         letter.priority,
         letter.attempts,
         micros(letter.dead_lettered_at),
@@ -72,6 +73,7 @@ def settled_row(letter: Letter, token: int, version: int) -> tuple[Any, ...]:
         plain(failure.type),
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
+        searchable(letter),
         letter.attempts,
         micros(letter.updated_at),
         None if retry_at is None else micros(retry_at),

@@ -39,7 +39,7 @@ class RedisLetters:
     def capabilities(self) -> Capabilities:
         """A batch is written whole where there is one shard: known after the first use, unless the URL says so."""
         is_durable = self.address.durability is Durability.ALWAYS
-        return Capabilities(durable=is_durable, shared=True, atomic=self._is_atomic, groups=True)
+        return Capabilities(durable=is_durable, shared=True, atomic=self._is_atomic, groups=True, documents=True)
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         return await changing.put(await self._writable(), letters, now)

@@ -16,7 +16,7 @@ from redrive.backends.redis.plan import WORTH_SORTING, Cover, chosen, ends, ever
 from redrive.backends.redis.server import Server, all_of
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, listed_by
-from redrive.model.query import Field, Order, Query, matches
+from redrive.model.query import Field, Order, Query, is_deep, matches
 from redrive.model.stored import restored
 
 _MOST_A_PAGE = 1000
@@ -147,12 +147,13 @@ async def walked(server: Server, asked: Asked) -> Walk:
     is_all = everything(asked.query) or exact_index(asked.query) is not None
     cover, size = await chosen(server, asked.query, sized=asked.order is Order.UPDATED)
     if cover is not None and (cover.is_listed or (asked.order is Order.UPDATED and size <= WORTH_SORTING)):
-        return Walk(asked, (), await _listed(server, cover, asked), whole=False, repeats=False)
+        return Walk(asked, (), await _listed(server, cover, asked), whole=is_deep(asked.query), repeats=False)
     if cover is None or asked.order is Order.UPDATED:
         suffixes: tuple[bytes, ...] = (keys.UPDATED if asked.order is Order.UPDATED else keys.AGE,)
     else:
         suffixes = cover.indexes
-    whole = is_all and asked.bodies
+    # What is asked about texts and documents is not on the cards.
+    whole = is_deep(asked.query) or (is_all and asked.bodies)
     most = _MOST_BODIES if whole else _MOST_A_PAGE
     share = min(asked.expected // len(server.shards) + 8 if is_all else _FIRST_PAGE, most)
     streams = [
@@ -165,7 +166,7 @@ async def walked(server: Server, asked: Asked) -> Walk:
 
 async def _listed(server: Server, cover: Cover, asked: Asked) -> list[Found]:
     """All that the cover has, read and sorted."""
-    parts = await all_of(_covered(server, number, cover, asked.now) for number in range(len(server.shards)))
+    parts = await all_of(_covered(server, number, cover, asked) for number in range(len(server.shards)))
     found = [Found(_place(one.letter, asked.order), one, now) for part, now in parts for one in part.values()]
     if asked.after is not None:
         beyond = bytes_of_micros(asked.after[0]) + asked.after[1].bytes
@@ -174,14 +175,14 @@ async def _listed(server: Server, cover: Cover, asked: Asked) -> list[Found]:
     return found
 
 
-async def _covered(server: Server, number: int, cover: Cover, now: datetime | None) -> tuple[dict[UUID, Kept], datetime]:
-    shard = server.shards[number]
+async def _covered(server: Server, number: int, cover: Cover, asked: Asked) -> tuple[dict[UUID, Kept], datetime]:
+    shard, now = server.shards[number], asked.now
     ids = [id for id in cover.ids if server.shard_of(id) == number]
     if cover.has_leased:
         ids += await leased(server, shard, now)
     for suffix in cover.indexes:
         ids += [member[-16:] for member in await server.command(shard.tag, "ZRANGE", shard.key(suffix), 0, -1)]
-    return await read(server, shard, list(dict.fromkeys(ids)), now, cards=True)
+    return await read(server, shard, list(dict.fromkeys(ids)), now, cards=not is_deep(asked.query))
 
 
 async def leased(server: Server, shard: Shard, now: datetime | None) -> list[bytes]:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from redrive.backends.sqlite import schema
 from redrive.backends.sqlite.errors import translating
+from redrive.backends.sqlite.query import AT, at
 from redrive.model.errors import StoreUnavailable
 
 _STATEMENTS = 256
@@ -149,6 +150,7 @@ class Connections:
             connection.execute("PRAGMA synchronous = FULL")
             # A statement over many rows keeps a copy of each page it touches until it ends: in a temporary file unless told.
             connection.execute("PRAGMA temp_store = MEMORY")
+            connection.create_function(AT, 2, at, deterministic=True)
         except BaseException:
             connection.close()
             raise

@@ -34,7 +34,7 @@ from redrive.ports.waiting import wait_and_look
 class SqliteLetters:
     """The embedded default: one file, full durability, several processes may share it."""
 
-    capabilities = Capabilities(durable=True, embedded=True, inline=True, shared=True, atomic=True, groups=True)
+    capabilities = Capabilities(durable=True, embedded=True, inline=True, shared=True, atomic=True, groups=True, documents=True)
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID
 
+from msgspec import msgpack
+
 from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.model.instant import micros
-from redrive.model.query import And, Field, Is, Not, Or, Query, Scalar
+from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Scalar, Text, matches
 from redrive.model.status import Status
+from redrive.model.stored import restored
+from redrive.model.words import needle
 
 IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
+
+
+AT = "redrive_at"
+"""A function that every connection knows: does a stored letter match this comparison inside its documents?"""
+
+_decode_at = lru_cache(maxsize=256)(msgpack.Decoder(At).decode)
+
+
+def at(data: bytes, query: bytes) -> bool:
+    """`AT` as Python does it."""
+    return matches(_decode_at(query), restored(data))
 
 
 def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
@@ -35,6 +51,12 @@ def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
             if field in NULLABLE:
                 condition = f"({COLUMN[field]} IS NOT NULL AND {condition})"
             return condition, [plain]
+        case Text(phrase=phrase):
+            return "instr(l.words, ?)", [needle(phrase)]
+        case Has(field=field):
+            return f"{'l.tags' if field is Field.TAG else COLUMN[field]} IS NOT NULL", []
+        case At():
+            return f"{AT}(l.data, ?)", [msgpack.encode(query)]
         case And(parts=parts):
             return _joined(parts, " AND ", "1", now)
         case Or(parts=parts):

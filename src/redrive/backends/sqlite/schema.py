@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from importlib import resources
 
+from redrive.backends.sqlite.query import AT, at
 from redrive.model.errors import SchemaTooNew, StoreCorrupt
 
 APPLICATION_ID = 0x72647276
@@ -58,6 +59,7 @@ def upgrade(connection: sqlite3.Connection) -> None:
 def empty() -> sqlite3.Connection:
     """A database without letters, in memory."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.create_function(AT, 2, at, deterministic=True)
     upgrade(connection)
     return connection
 

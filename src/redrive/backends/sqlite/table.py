@@ -16,13 +16,13 @@ from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update
 from redrive.model.changes import Holding
 from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
-from redrive.model.query import last_name
+from redrive.model.query import last_name, searchable
 from redrive.model.status import Status
 from redrive.model.stored import restored, stored
 
 _FIXED = ("id", "namespace", "source", "source_id")
 _CHANGING = (
-    "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "priority", "attempts",
+    "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "words", "priority", "attempts",
     "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
 )  # fmt: skip
 _COLUMNS = _FIXED + _CHANGING
@@ -124,6 +124,7 @@ def _row(letter: Letter) -> tuple[Any, ...]:
         last_name(failure.type),
         failure.fingerprint,
         json.encode([as_hex(tag) for tag in letter.tags]).decode() if letter.tags else None,
+        searchable(letter),
         letter.priority,
         letter.attempts,
         micros(letter.dead_lettered_at),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from redrive.model.errors import RedriveError
+from redrive.model.errors import BadQuery, RedriveError
 from redrive.serve.errors import FAILED, exit_status
 from redrive.version import __version__
 
@@ -18,6 +18,7 @@ COMMANDS = {
     "up": "Stay up and serve health, metrics and what joins them.",
     "demo": "Watch a consumer fail in five ways, and its letters go back.",
     "ls": "List letters.",
+    "search": "Find letters by words and conditions.",
     "show": "Show one letter with its whole story.",
     "retry": "Send letters back and settle each by what became of it.",
     "capture": "Make a letter from the shell.",
@@ -81,6 +82,8 @@ def main(args: list[str] | None = None) -> Any:
         sys.exit(error.exit_code)
     except RedriveError as error:
         click.echo(f"Error: {error}", err=True)
+        if isinstance(error, BadQuery):
+            click.echo(f"  {error.text}\n  {' ' * (error.column - 1)}{'^' * error.width}", err=True)
         sys.exit(exit_status(error))
     except SystemExit as ended:
         # When the reader of our output goes away (`redrive ls | head`), click puts another stream in its place and ends

@@ -9,24 +9,37 @@ from typing import Any
 
 import click
 
-from redrive.model.query import Order
-from redrive.serve.cli.options import chosen, config_option, counted, filter_options, json_option, loaded, opened, store_option
+from redrive.model.query import EVERYTHING, Order, Query
+from redrive.serve.cli.options import (
+    chosen,
+    config_option,
+    counted,
+    filter_options,
+    json_option,
+    listing_options,
+    loaded,
+    opened,
+    store_option,
+)
 from redrive.serve.shape import SCHEMA, letter_shape
 from redrive.settings import masked
 
 
 @click.command("ls")
 @filter_options
-@click.option("--order", type=click.Choice([order.value for order in Order]), default="newest", show_default=True)
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many; 0: all. [default: 50 in a table, all in JSON]")
+@listing_options
 @json_option
 @store_option
 @config_option
 def command(store: str | None, config: Path | None, order: str, limit: int | None, as_json: bool, **filters: Any) -> None:
     """List letters, the newest first."""
-    query = chosen(filters)
+    listed(chosen(filters), store, config, Order(order), limit, as_json=as_json)
+
+
+def listed(query: Query, store: str | None, config: Path | None, order: Order, limit: int | None, *, as_json: bool) -> None:
+    """Print the letters that answer a question, as a table or as JSON."""
     with opened(store, config) as dlq:
-        found = dlq.find(query, order=Order(order), page=min(limit or 100, 100))
+        found = dlq.find(query, order=order, page=min(limit or 100, 100))
         if as_json:
             _print_json(found if not limit else islice(found, limit))
             return
@@ -36,7 +49,7 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
         most = 50 if limit is None else limit or total
         paper = console()
         if not total:
-            what = "No letters match" if any(value is not None for value in filters.values()) else "No letters"
+            what = "No letters" if query == EVERYTHING else "No letters match"
             paper.print(f"{what} in {masked(loaded(store, config).settings.store)}.", markup=False)
             return
         paper.print(letters_table(islice(found, most), is_narrow=paper.width < 100))

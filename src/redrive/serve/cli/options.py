@@ -16,7 +16,8 @@ import click
 from redrive import blocking, settings, wiring
 from redrive.engine.process import Input
 from redrive.model.category import Category
-from redrive.model.query import And, Field, Is, Op, Query
+from redrive.model.language import parse
+from redrive.model.query import And, Field, Is, Op, Order, Query
 from redrive.model.status import Status
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,12 +86,21 @@ _FILTERS = [
     click.option("--tag", help="Only letters with this tag."),
     click.option("--since", type=Moment(), help="Only letters from then on: 2h, 7d, or an ISO time."),
     click.option("--until", type=Moment(), help="Only letters before then."),
+    click.option("--where", metavar="QUERY", help="Only letters that answer this question: see docs/queries.md."),
 ]
 
 
 def filter_options(command: F) -> F:
     """Options that choose letters; `chosen` makes a question of them."""
     return reduce(lambda wrapped, option: option(wrapped), reversed(_FILTERS), command)
+
+
+def listing_options(command: F) -> F:
+    """In which order letters are listed, and how many."""
+    orders = click.Choice([order.value for order in Order])
+    most = "At most so many; 0: all. [default: 50 in a table, all in JSON]"
+    command = click.option("--limit", type=click.IntRange(min=0), help=most)(command)
+    return click.option("--order", type=orders, default="newest", show_default=True)(command)
 
 
 def chosen(filters: dict[str, Any]) -> Query:
@@ -104,6 +114,8 @@ def chosen(filters: dict[str, Any]) -> Query:
         parts.append(Is(Field.DEAD_LETTERED_AT, filters["since"], Op.GE))
     if filters.get("until"):
         parts.append(Is(Field.DEAD_LETTERED_AT, filters["until"], Op.LT))
+    if filters.get("where"):
+        parts.append(parse(filters["where"], datetime.now(UTC)))
     return And(tuple(parts))
 
 

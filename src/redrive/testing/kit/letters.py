@@ -12,10 +12,13 @@ from redrive.testing.kit.oddities import Oddities
 from redrive.testing.kit.owners import Owners
 from redrive.testing.kit.processes import Processes
 from redrive.testing.kit.races import Races
+from redrive.testing.kit.searching import Searching
 from redrive.testing.kit.waiting import Waiting
 
 
-class LetterStoreContract(Holding, Finding, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills):
+class LetterStoreContract(
+    Holding, Finding, Searching, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills
+):
     """What every `LetterStore` owes its callers.
 
     ```python

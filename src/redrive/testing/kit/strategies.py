@@ -10,6 +10,7 @@ from uuid import UUID
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from msgspec import json
 
 from redrive.model.amendment import Amendment
 from redrive.model.category import Category
@@ -26,7 +27,7 @@ from redrive.model.letter import (
     RetryPlan,
     letter_id,
 )
-from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Query
+from redrive.model.query import EVERYTHING, And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released
 from redrive.model.status import Act, Status
 from redrive.testing.kit.samples import START, STORED, attempt, failure, is_chaos, letter
@@ -229,13 +230,39 @@ _VALUES: dict[Field, SearchStrategy[Any]] = {
 }
 
 
+_PHRASES = ["timeout", "TIMEOUTERROR", "no answer", "no answer again", "answer no", "x", "nowhere", "b c", "0"]
+_NAMES = st.sampled_from(["a", "b", "ä ö", ""])
+_PATHS: list[tuple[str | int, ...]] = [("a",), ("b",), ("a", "b"), ("a", 0), ("a", 1, "b"), ("ä ö",), ("",), (), (0,)]
+_SCALARS: list[JsonScalar] = [0, 1, -1, 1.5, 2**53 + 1, 10**15, True, False, None, "", "a", "b", "1", "ä\0", "\U0001f4ee"]
+
+
 def comparisons() -> SearchStrategy[Query]:
     """One field compared with a value that fits it."""
 
     def with_value(field: Field) -> SearchStrategy[Query]:
         return st.builds(Is, st.just(field), _VALUES.get(field, _TEXT), st.sampled_from(Op))
 
-    return st.sampled_from(Field).flatmap(with_value)
+    has = st.builds(Has, st.sampled_from([Field.KEY, Field.KIND, Field.TAG, Field.NEXT_RETRY_AT, Field.EXPIRES_AT]))
+    return st.sampled_from(Field).flatmap(with_value) | st.builds(Text, st.sampled_from(_PHRASES)) | has
+
+
+def documents() -> SearchStrategy[At]:
+    """A comparison inside a body or the metadata, of values that some letters of `letters_with_documents` have."""
+    return st.builds(At, st.sampled_from(Place), st.sampled_from(_PATHS), st.sampled_from(_SCALARS), st.sampled_from(Op))
+
+
+def letters_with_documents() -> SearchStrategy[Letter]:
+    """Letters whose bodies and metadata are small documents, or bodies that are none."""
+    inside = st.recursive(
+        st.sampled_from(_SCALARS), lambda deeper: st.lists(deeper, max_size=2) | st.dictionaries(_NAMES, deeper)
+    )
+    bodies = inside.map(json.encode) | st.sampled_from([b"", b"{", b"\xff", b"[1", b"{}"])
+    return st.builds(
+        lambda name, body, metadata: letter(name, body=body, metadata=metadata),
+        st.uuids().map(str),
+        bodies,
+        st.dictionaries(_NAMES, inside, max_size=3),
+    )
 
 
 def queries() -> SearchStrategy[Query]:

@@ -14,6 +14,7 @@ CREATE TABLE {schema}.letters (
     error_name       text COLLATE "C" NOT NULL,
     fingerprint      text COLLATE "C" NOT NULL,
     tags             jsonb,
+    words            text COLLATE "C" NOT NULL, -- of the failure's type and message, a space around each
     priority         bigint NOT NULL,
     attempts         bigint NOT NULL,
     dead_lettered_at bigint NOT NULL,
@@ -95,7 +96,7 @@ $$;
 -- letters are written first, which locks them; only after that is it certain whose their leases are.
 CREATE FUNCTION {schema}.settle(
     moment bigint, ids uuid[], tokens bigint[], versions bigint[], statuses text[], categories text[], errors text[],
-    error_names text[], fingerprints text[], tries bigint[], updates bigint[], retries bigint[], contents bytea[]
+    error_names text[], fingerprints text[], terms text[], tries bigint[], updates bigint[], retries bigint[], contents bytea[]
 )
     RETURNS boolean
     LANGUAGE plpgsql
@@ -111,10 +112,10 @@ DECLARE
     planned bigint;
 BEGIN
     UPDATE {schema}.letters l SET version = l.version + 1, status = a.status, category = a.category, error = a.error,
-        error_name = a.error_name, fingerprint = a.fingerprint, attempts = a.attempts, updated_at = a.updated_at,
-        next_retry_at = a.next_retry_at, data = a.data
-    FROM unnest(ids, versions, statuses, categories, errors, error_names, fingerprints, tries, updates, retries, contents)
-        AS a (id, version, status, category, error, error_name, fingerprint, attempts, updated_at, next_retry_at, data)
+        error_name = a.error_name, fingerprint = a.fingerprint, words = a.words, attempts = a.attempts,
+        updated_at = a.updated_at, next_retry_at = a.next_retry_at, data = a.data
+    FROM unnest(ids, versions, statuses, categories, errors, error_names, fingerprints, terms, tries, updates, retries, contents)
+        AS a (id, version, status, category, error, error_name, fingerprint, words, attempts, updated_at, next_retry_at, data)
     WHERE l.id = a.id AND l.version = a.version;
     GET DIAGNOSTICS written = ROW_COUNT;
     DELETE FROM {schema}.claims c USING unnest(ids, tokens, statuses, retries) AS a (id, token, status, next_retry_at)

@@ -14,6 +14,7 @@ CREATE TABLE letters (
     error_name       TEXT NOT NULL,
     fingerprint      TEXT NOT NULL,
     tags             TEXT, -- a JSON list, each in hexadecimal
+    words            TEXT NOT NULL, -- of the failure's type and message, a space around each
     priority         INTEGER NOT NULL,
     attempts         INTEGER NOT NULL,
     dead_lettered_at INTEGER NOT NULL,

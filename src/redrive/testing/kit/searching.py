@@ -1,0 +1,121 @@
+"""Looking for words, and into documents."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.backends.memory.letters import MemoryLetters
+from redrive.model.amendment import Amendment
+from redrive.model.errors import Unsupported
+from redrive.model.letter import Letter
+from redrive.model.query import And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
+from redrive.model.settlement import Failed
+from redrive.ports.inline import drive
+from redrive.testing.kit import strategies
+from redrive.testing.kit.clerk import Clerk, Kit, needs
+from redrive.testing.kit.samples import START, attempt, failure, letter
+from redrive.testing.kit.strategies import effort
+
+_TOTAL = At(Place.BODY, ("order", "total"), 100, Op.GT)
+
+
+class Searching(Kit):
+    """One tokeniser decides what a word is, and one interpreter what a comparison means; stores only agree."""
+
+    @pytest.mark.parametrize(
+        ("phrase", "is_found"),
+        [
+            ("refused", True),
+            ("Connection REFUSED", True),
+            ("db.internal", True),
+            ("internal 5432", True),
+            ("TimeoutError", True),
+            ("refused connection", False),
+            ("refuse", False),
+            ("connection to", False),
+            ("STRASSE", True),
+            ("%", False),
+            ("_", False),
+        ],
+    )
+    def test_whole_words_are_found_in_their_order_in_any_case(self, store: Clerk, phrase: str, is_found: bool) -> None:
+        told = failure("builtins.TimeoutError", "connection refused: db.internal:5432 (100%, Straße)")
+        store.put(letter("told", failure=told), letter("other", failure=failure("KeyError", "'nothing'")))
+        assert [one.source_id for one in store.all(Text(phrase))] == (["told"] if is_found else [])
+        assert store.count(Text(phrase)) == is_found
+        assert store.count(Not(Text(phrase))) == 2 - is_found
+
+    def test_a_letter_is_found_by_the_words_of_its_latest_failure(self, store: Clerk) -> None:
+        store.put(letter(due=START, failure=failure("KeyError", "first words")))
+        (claimed,) = store.claim()
+        later = Failed(attempt=attempt("2"), failure=failure("OSError", "second words"), next_retry_at=START)
+        store.end(claimed.lease, later)
+        assert (store.count(Text("first words")), store.count(Text("second words"))) == (0, 1)
+        assert len(store.claim(query=Text("second"))) == 1
+
+    @pytest.mark.parametrize("field", [Field.KEY, Field.KIND, Field.TAG, Field.NEXT_RETRY_AT, Field.EXPIRES_AT])
+    def test_having_a_field_is_not_the_same_as_its_being_empty(self, store: Clerk, field: Field) -> None:
+        store.put(letter("has", key=b"", kind="", tags=("",), due=START, expires_at=START), letter("has not"))
+        assert [one.source_id for one in store.all(Has(field))] == ["has"]
+        assert [one.source_id for one in store.all(Not(Has(field)))] == ["has not"]
+        store.amend(Amendment(id=letter("has not").id, priority=1))
+        assert store.count(Has(field)) == 1
+
+    def test_a_store_that_cannot_look_into_documents_says_which_part_it_cannot_do(self, store: Clerk) -> None:
+        store.put(letter())
+        if store.capabilities.documents:
+            assert store.count(_TOTAL) == 0
+            return
+        for query in (_TOTAL, Not(_TOTAL), And((Is(Field.SOURCE, "orders"), Or((Text("x"), _TOTAL))))):
+            with pytest.raises(Unsupported, match=r"body\.order\.total>100"):
+                store.count(query)
+
+    @pytest.mark.parametrize(
+        ("path", "value", "op", "expected"),
+        [
+            (("order", "total"), 100, Op.GT, "b"),
+            (("order", "total"), 100.0, Op.EQ, "a"),
+            (("order", "total"), "100", Op.EQ, ""),
+            (("order", "items", 1, "sku"), "x2", Op.EQ, "a"),
+            (("order", "items", 2), 0, Op.GE, ""),
+            (("order", "gift"), True, Op.EQ, "b"),
+            (("order", "gift"), 1, Op.EQ, ""),
+            (("order", "note"), None, Op.EQ, "b"),
+            (("order",), "x", Op.GT, ""),
+            (("odd name", "ß"), "z", Op.LT, "a"),
+        ],
+    )
+    def test_bodies_are_looked_into(
+        self, store: Clerk, path: tuple[str | int, ...], value: JsonScalar, op: Op, expected: str
+    ) -> None:
+        needs(store, "documents")
+        store.put(
+            letter(
+                "a", body=b'{"order": {"total": 100, "items": [{"sku": "x1"}, {"sku": "x2"}]}, "odd name": {"\xc3\x9f": "y"}}'
+            ),
+            letter("b", body=b'{"order": {"total": 250.5, "gift": true, "note": null}}'),
+            letter("no document", body=b"\xff{"),
+        )
+        query = At(Place.BODY, path, value, op)
+        assert "".join(sorted(one.source_id for one in store.all(query, limit=1))) == expected
+        assert store.count(query) == sum(store.tally(Field.SOURCE, query).values()) == len(expected)
+
+    def test_documents_are_compared_as_the_oracle_does(self, store: Clerk) -> None:
+        needs(store, "documents")
+
+        @effort(40)
+        @given(
+            st.lists(strategies.letters_with_documents(), min_size=1, max_size=5), st.lists(strategies.documents(), min_size=3)
+        )
+        def alike(letters: list[Letter], questions: list[Query]) -> None:
+            store.purge()
+            oracle = Clerk(MemoryLetters(), drive)
+            store.put(*letters)
+            oracle.put(*letters)
+            for question in questions:
+                assert store.ids(question) == oracle.ids(question), question
+                assert store.count(Not(question)) == oracle.count(Not(question)), question
+
+        alike()
