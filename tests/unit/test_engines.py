@@ -341,7 +341,7 @@ def build(folder):
     (folder / "program").write_text("whole")
 
 thing = Built(name="thing", recipe="1", build=build, told="")
-print(thing.is_installed)
+print(thing.is_installed, flush=True)
 thing.install()
 print(thing.is_installed, (thing.folder / "program").read_text(), len(list(thing.folder.parent.glob(".thing*"))))
 """
