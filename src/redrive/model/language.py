@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, NoReturn
 from uuid import UUID
 
 from msgspec import DecodeError, Struct, json
 
 from redrive.model.category import Category
+from redrive.model.duration import duration
 from redrive.model.errors import BadQuery
+from redrive.model.hint import hint
 from redrive.model.query import EVERYTHING, NOTHING, And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
 from redrive.model.status import Status
 from redrive.model.words import words
@@ -31,11 +32,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _STEP = re.compile(r'\.([\w-]+)|\.("(?:[^"\\]|\\.)*")|\[(\d+)\]')
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
-_UNITS = {
-    "us": timedelta(microseconds=1), "ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1),
-    "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1),
-}  # fmt: skip
 _OPS = {":": Op.EQ, "=": Op.EQ, ">": Op.GT, ">=": Op.GE, "<": Op.LT, "<=": Op.LE}
 _OLDER = {Op.GT: Op.LT, Op.GE: Op.LE, Op.LT: Op.GT, Op.LE: Op.GE}
 """The older a letter is, the earlier it died."""
@@ -159,8 +155,7 @@ class _Reader:
                 return Has(HAS[self._chosen(token, value, HAS)])
         if name not in set(Field):
             known = [*Field, *_SPECIAL, *(f"{place}.…" for place in Place)]
-            hint = self._hint(name, known)
-            raise self._wrong(f"there is no field '{token.text}'; {hint}", token.column, token.text)
+            raise self._wrong(f"there is no field '{token.text}'; {hint(name, known)}", token.column, token.text)
         return Is(Field(name), self._value(token, Field(name), value), op)
 
     def _value(self, token: _Token, field: Field, value: str) -> Any:
@@ -212,8 +207,8 @@ class _Reader:
         return plain if isinstance(plain, str | int | float | bool) or plain is None else value
 
     def _instant(self, token: _Token, value: str) -> datetime:
-        if (duration := _duration(value.removeprefix("+"))) is not None:
-            return self._shifted(token, duration if value.startswith("+") else -duration)
+        if (span := duration(value.removeprefix("+"))) is not None:
+            return self._shifted(token, span if value.startswith("+") else -span)
         try:
             instant = datetime.fromisoformat(value)
         except ValueError:
@@ -231,10 +226,10 @@ class _Reader:
             raise self._wrong(f"'{token.value}' lies beyond the calendar", token.value_column, token.value) from None
 
     def _duration(self, token: _Token, value: str) -> timedelta:
-        if (duration := _duration(value)) is None:
+        if (span := duration(value)) is None:
             raise self._wrong(f"'{value}' is no duration; write 30s, 15m, 12h, 7d or 2w", token.value_column, token.value)
-        self._shifted(token, -duration)
-        return duration
+        self._shifted(token, -span)
+        return span
 
     def _no_op(self, token: _Token) -> NoReturn:
         how = "age>1d or age<1d" if token.text.lower() == "age" else f"{token.text.lower()}:1d"
@@ -243,12 +238,7 @@ class _Reader:
     def _chosen(self, token: _Token, value: str, known: Any) -> str:
         if value in known:
             return value
-        hint = self._hint(value, list(known))
-        raise self._wrong(f"{token.text} cannot be '{value}'; {hint}", token.value_column, token.value)
-
-    def _hint(self, word: str, known: list[str]) -> str:
-        near = get_close_matches(word, known, n=1)
-        return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise self._wrong(f"{token.text} cannot be '{value}'; {hint(value, known)}", token.value_column, token.value)
 
     def _wrong(self, what: str, column: int, at: str) -> BadQuery:
         return BadQuery(what, text=self._text, column=column, width=max(len(at), 1))
@@ -286,12 +276,3 @@ def _unquoted(text: str) -> str:
     except DecodeError:
         # Not an escape that JSON knows: take the sign itself.
         return re.sub(r"\\(.)", r"\1", text[1:-1])
-
-
-def _duration(text: str) -> timedelta | None:
-    if (found := _DURATION.fullmatch(text)) is None:
-        return None
-    try:
-        return float(found[1]) * _UNITS[found[2]]
-    except OverflowError:
-        return None

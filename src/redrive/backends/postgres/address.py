@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
 from redrive.model.errors import BadSettings
+from redrive.model.hint import hint
 
 _OURS = ("schema", "pool", "timeout", "listen")
 _DRIVERS = (
@@ -46,9 +46,7 @@ def address(location: str) -> Address:
         raise BadSettings("postgres: needs a server, e.g. postgres://user@host:5432/database")
     for option in options:
         if option not in _OURS + _DRIVERS:
-            near = get_close_matches(option, _OURS + _DRIVERS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_OURS)} and those of libpq."
-            raise BadSettings(f"a PostgreSQL URL has no option '{option}'; {hint}")
+            raise BadSettings(f"a PostgreSQL URL has no option '{option}'; {hint(option, _OURS + _DRIVERS)}")
     theirs = {name: value for name, value in options.items() if name in _DRIVERS}
     schema = options.get("schema", "redrive")
     if not _SCHEMA.fullmatch(schema):

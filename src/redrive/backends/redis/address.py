@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
 from redrive.model.errors import BadSettings
+from redrive.model.hint import hint
 
 _EXAMPLE = "redis://localhost:6379/0?prefix=redrive"
 _UNREADABLE = f"this Redis URL cannot be read; write / ? # @ : in a password as %2F %3F %23 %40 %3A, like {_EXAMPLE}"
@@ -120,10 +120,7 @@ def _options(query: str) -> _Options:
             case "ca":
                 options.ca = value
             case _:
-                known = options.__struct_fields__
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise BadSettings(f"a Redis URL has no option '{name}'; there are {', '.join(known)}{hint}")
+                raise BadSettings(f"a Redis URL has no option '{name}'; {hint(name, options.__struct_fields__)}")
     return options
 
 
@@ -138,9 +135,7 @@ def _durability(text: str) -> Durability:
     try:
         return Durability(text)
     except ValueError:
-        near = get_close_matches(text, list(Durability), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadSettings(f"durability={text} is none of {', '.join(Durability)}{hint}") from None
+        raise BadSettings(f"there is no durability={text}; {hint(text, Durability)}") from None
 
 
 def _seconds(text: str) -> timedelta:
