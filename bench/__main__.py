@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import json
 from rich.console import Console
 
-from bench import back, busy, capture, claim, find, guard, load, postgres, put, redis
+from bench import back, busy, capture, claim, find, guard, judge, load, postgres, put, redis
 from bench.chart import chart
 from bench.harness import OUT, Effort, Row, fsync_milliseconds
 from bench.table import table
@@ -21,6 +21,7 @@ from redrive import __version__
 
 BENCHES: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "guard": guard.rows,
+    "judge": judge.rows,
     "put": put.rows,
     "claim": claim.rows,
     "busy": busy.rows,

@@ -35,7 +35,7 @@ def test_a_failure_says_type_message_and_where() -> None:
     assert "in fail\n    raise ValueError(message)" in failure.traceback
     assert failure.traceback.endswith("ValueError: boom\n")
     assert len(failure.fingerprint) == 16
-    assert failure.fingerprint_version == 1
+    assert failure.fingerprint_version == 2
 
 
 def test_an_error_that_was_never_raised_has_no_traceback_but_all_the_rest() -> None:
