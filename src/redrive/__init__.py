@@ -15,6 +15,7 @@ from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import custom, exponential, immediate, linear, never
 from redrive.model.category import Category
+from redrive.model.classify import Rule
 from redrive.model.errors import (
     AnswerLost,
     BadCursor,
@@ -40,8 +41,9 @@ from redrive.model.errors import (
 from redrive.model.lease import Claim
 from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
 from redrive.model.message import Message
-from redrive.model.policy import Bury, Discard, Policy, Retry, Verdict
+from redrive.model.policy import Bury, Discard, Policy, Retry, Route, Verdict
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Order
+from redrive.model.redaction import Redaction
 from redrive.model.settlement import Completed, Failed, Redriven, Released
 from redrive.model.status import Act, Status
 from redrive.version import __version__
@@ -83,11 +85,14 @@ __all__ = [
     "Order",
     "Origin",
     "Policy",
+    "Redaction",
     "RedriveError",
     "Redriven",
     "Released",
     "Retry",
     "RetryPlan",
+    "Route",
+    "Rule",
     "SchemaTooNew",
     "Status",
     "StoreCorrupt",
@@ -110,8 +115,8 @@ __all__ = [
 ]
 
 
-def open(url: str | None = None) -> DeadLetters:
+def open(url: str | None = None, *, redact: Redaction | None = None) -> DeadLetters:
     """Open a store, e.g. `sqlite:redrive.db`; without a URL, the one of the settings. Touches nothing until it is used."""
     from redrive import wiring  # asyncio and the backends are loaded when a store is opened, not when redrive is imported
 
-    return wiring.open(url)
+    return wiring.open(url, redact=redact)

@@ -30,6 +30,7 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
 from redrive.model.policy import Policy, Verdict
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
+from redrive.model.redaction import Redaction
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk as AsyncDesk
@@ -40,9 +41,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def open(url: str | None = None) -> DeadLetters:
+def open(url: str | None = None, *, redact: Redaction | None = None) -> DeadLetters:
     """Open a store for blocking code; see `redrive.open`."""
-    return DeadLetters(wiring.open(url))
+    return DeadLetters(wiring.open(url, redact=redact))
 
 
 class Letters:
@@ -228,6 +229,9 @@ class DeadLetters:
             if (after := found.next) is None:
                 return
 
+    def shown(self, letter: Letter) -> Letter:
+        return self._dlq.shown(letter)
+
     def body(self, letter: Letter) -> bytes:
         return self._run(self._dlq.body(letter))
 
@@ -243,8 +247,8 @@ class DeadLetters:
     ) -> Report:
         return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, source=source, batch=batch, by=by))
 
-    def amend(self, amendment: Amendment) -> Letter:
-        return self._run(self._dlq.amend(amendment))
+    def amend(self, amendment: Amendment, *, as_given: bool = False) -> Letter:
+        return self._run(self._dlq.amend(amendment, as_given=as_given))
 
     def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         return self._run(self._dlq.settle(claimed, outcome))

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from redrive.model.errors import BadSettings, MissingExtra
+from redrive.model.redaction import ALLOWED, Redaction
 
 _PORT = r"(?:[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 
@@ -78,6 +79,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = "127.0.0.1:2319"
     telemetry: Annotated[bool, _about("Measure and trace.", "true or false")] = True
+    redact: Annotated[
+        Redaction,
+        _about(
+            "What is redacted before a letter is written: presets (cards, emails, tokens), or in a file a table `[redact]` with"
+            " headers, paths, patterns, presets and key; see redaction.md.",
+            ALLOWED,
+        ),
+    ] = Redaction()
 
     def journal_folder(self, environ: Mapping[str, str] = os.environ) -> Path:
         """Where the journal lies: the given folder, else one in the user's state folder."""
@@ -219,7 +228,7 @@ def _from_environment(environ: Mapping[str, str], folder: Path) -> dict[str, _Gi
 
 def _from_found_file(folder: Path) -> dict[str, _Given]:
     for name in ("redrive.toml", "pyproject.toml", "redrive.yaml", "redrive.yml"):
-        if (path := folder / name).is_file() and (table := _table(path, name)) is not None:
+        if (path := folder / name).is_file() and (table := document(path, name)) is not None:
             return _from_table(table, name)
     return {}
 
@@ -228,7 +237,7 @@ def _from_named_file(folder: Path, config: Path) -> dict[str, _Given]:
     path = folder / config.expanduser()
     if not path.is_file():
         raise BadSettings(f"there is no settings file {config}; create it, or name another with --config or REDRIVE_CONFIG")
-    table = _table(path, str(config))
+    table = document(path, str(config))
     if table is None:
         raise BadSettings(f"{config} has no [tool.redrive] table; add it, or name another file")
     return _from_table(table, str(config))
@@ -242,20 +251,20 @@ def _from_table(table: object, name: str) -> dict[str, _Given]:
     return {key: _Given(value, origin) for key, value in table.items()}
 
 
-def _table(path: Path, name: str) -> object | None:
-    """What a file says; None: it is a `pyproject.toml` that says nothing about redrive."""
+def document(path: Path, name: str) -> object | None:
+    """What a TOML or YAML file says; None: it is a `pyproject.toml` that says nothing about redrive."""
     text = _read(path, name)
     match path.suffix:
         case ".toml":
             import tomllib
 
             try:
-                document = tomllib.loads(text)
+                found = tomllib.loads(text)
             except tomllib.TOMLDecodeError as error:
                 raise BadSettings(f"{name} is not valid TOML: {error}") from error
             if path.name != "pyproject.toml":
-                return document
-            tools = document.get("tool")
+                return found
+            tools = found.get("tool")
             return tools.get("redrive") if isinstance(tools, dict) else None
         case ".yaml" | ".yml":
             try:
@@ -263,14 +272,14 @@ def _table(path: Path, name: str) -> object | None:
             except ImportError as error:
                 raise MissingExtra(f"{name} needs YAML; pip install 'redrive[yaml]', or write redrive.toml instead") from error
             try:
-                document = yaml.safe_load(text)
+                found = yaml.safe_load(text)
             except yaml.YAMLError as error:
                 mark = getattr(error, "problem_mark", None)
                 where = f" at line {mark.line + 1}" if mark else ""
                 raise BadSettings(f"{name} is not valid YAML{where}: {getattr(error, 'problem', None) or error}") from error
-            return {} if document is None else document
+            return {} if found is None else found
         case _:
-            raise BadSettings(f"cannot read settings from {name}; its name must end in .toml, .yaml or .yml")
+            raise BadSettings(f"cannot read {name}; its name must end in .toml, .yaml or .yml")
 
 
 def _read(path: Path, called: str) -> str:
@@ -297,6 +306,11 @@ def _ensure_known(what: str, names: Iterable[str], known: Iterable[str], *, also
 
 def _checked(name: str, given: _Given) -> Any:
     hint = _hints()[name]
+    if name == "redact":
+        try:
+            return Redaction.read(given.value)
+        except BadSettings as error:
+            raise BadSettings(f"{name} ({given.origin}): {error}") from error
     try:
         return msgspec.convert(given.value, hint, strict=not given.is_text)
     except msgspec.ValidationError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import cast
+
+from msgspec.structs import replace
 
 from redrive.backends.files.bodies import FileBodies
 from redrive.engine.bound_desk import BoundDesk
@@ -17,6 +18,7 @@ from redrive.engine.observed import ObservedLetters
 from redrive.engine.run import CommandTransport
 from redrive.engine.telemetry import Telemetry
 from redrive.model.errors import BadSettings, UnknownScheme
+from redrive.model.redaction import Redaction
 from redrive.ports.opening import Deskless, Opened
 from redrive.ports.transport import Transport
 from redrive.settings import DESK, Settings, load, masked
@@ -38,9 +40,9 @@ TRANSPORTS: dict[str, Callable[[str], Transport]] = {
 """The scheme of a target's URL → what makes its transport, given the rest of the URL."""
 
 
-def open(url: str | None = None) -> DeadLetters:
+def open(url: str | None = None, *, redact: Redaction | None = None) -> DeadLetters:
     """The whole for a store's URL; what the URL does not say comes from settings: environment, file, defaults."""
-    return connect(load({"store": url}).settings)
+    return connect(load({"store": url, "redact": redact}).settings)
 
 
 def connect(settings: Settings, *meters: Meter) -> DeadLetters:
@@ -63,6 +65,8 @@ def connect(settings: Settings, *meters: Meter) -> DeadLetters:
             body=settings.body_limit, traceback=settings.traceback_limit, lease=timedelta(seconds=settings.lease_seconds)
         ),
         telemetry=telemetry,
+        redaction=settings.redact,
+        elsewhere=lambda url: connect(replace(settings, store=url), *meters),
     )
 
 
@@ -103,6 +107,8 @@ def _split(url: str, known: dict[str, str] | dict[str, Callable[[str], Transport
     scheme, colon, location = url.partition(":")
     if colon and scheme in known:
         return scheme, location
+    from difflib import get_close_matches  # only mistakes need it
+
     listed = ", ".join(f"{name}:" for name in known)
     near = get_close_matches(scheme, known, n=1)
     hint = f"; did you mean {near[0]}:?" if near else ""

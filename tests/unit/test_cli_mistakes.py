@@ -34,7 +34,10 @@ def test_every_command_takes_a_store_and_explains_itself(shell: Shell) -> None:
 
 MISTAKES: list[tuple[list[str], str]] = [
     (["lss"], "There is no command 'lss'; did you mean 'ls'?"),
-    (["zzz"], "There is no command 'zzz'; there are up, demo, ls, search, show, retry, capture, run, copy, config, doctor, completion."),
+    (
+        ["zzz"],
+        "There is no command 'zzz'; there are up, demo, ls, search, show, retry, capture, run, policy, copy, config, doctor, completion.",
+    ),
     (["--bogus"], "No such option"),
     (["ls", "--sorce", "x"], "No such option"),
     (["ls", "--status", "pendin"], "'pendin' is not one of"),

@@ -10,6 +10,7 @@ import pytest
 
 from redrive import Bury, Discard, Message, NotHeld, Policy, RedriveError, Retry, RetryPlan, Status, blocking, custom, where
 from redrive.model.lease import Claim
+from redrive.model.policy import Case
 from tests.unit.flaky import NO_RETRY, Flaky, both, counted, guarded, letters
 
 
@@ -159,7 +160,7 @@ def test_a_message_with_an_id_is_one_letter_however_often_it_fails(dlq: blocking
 
 def test_a_policy_of_ones_own_can_let_a_message_go(dlq: blocking.DeadLetters, caplog: pytest.LogCaptureFixture) -> None:
     class Careless(Policy, frozen=True, kw_only=True):
-        def judge(self, error: BaseException, attempts: int, *, roll: float = 0.5) -> Discard:
+        def decide(self, case: Case) -> Discard:
             return Discard("nobody wants it")
 
     assert guarded(dlq.guard(source="orders", policy=Careless()), Flaky(9), is_async=False)("a") is None

@@ -68,6 +68,7 @@ FULL = Letter(
     metadata={"deep": {"list": [1, 2.5, None, True, "ü"]}},
     redrive=RedriveMark(count=2, last_at=NOW, operation=UUID(int=5)),
     original=Original(body=b"was", content_type="text/plain", headers=(("h", b"v"),)),
+    redacted=("body", "headers.authorization"),
 )
 
 

@@ -73,7 +73,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         origin=message.origin,
         failure=tries[-1].failure,
         history=history,
-        first_received_at=_aware(message.received_at) or first_at,
+        first_received_at=first_at if message.received_at is None else aware(message.received_at),
         dead_lettered_at=now,
         updated_at=now,
         retry=plan,
@@ -92,9 +92,9 @@ def _identified(message: Message, labels: Labels, minted: str) -> tuple[str, int
     return own if own is not None else minted, 1
 
 
-def _aware(moment: datetime | None) -> datetime | None:
+def aware(moment: datetime) -> datetime:
     """An instant without a zone is taken as UTC, which is what brokers mean by it."""
-    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _begun(plan: RetryPlan, now: datetime) -> RetryPlan:

@@ -15,9 +15,10 @@ from typing import Any, TypeVar, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.engine.capture import Labels, Try, captured
+from redrive.engine.capture import Labels, Try, aware, captured
 from redrive.engine.describe import describe, in_short
 from redrive.engine.extract import Extractor, arguments
+from redrive.engine.redact import Redactor
 from redrive.model.letter import Letter
 from redrive.model.message import Message
 from redrive.model.policy import Bury, Discard, Policy, Retry, Verdict
@@ -59,23 +60,33 @@ class Ended(Struct, frozen=True, kw_only=True):
     is_counted: bool
     """The source counts deliveries, so it decides when there is a next one."""
 
+    @property
+    def to(self) -> str | None:
+        """Where the letter is to be held; None: in the guard's own store."""
+        return self.verdict.to if isinstance(self.verdict, Bury) else None
+
 
 class Course:
     """What one guard does with a failing message, from the first failure to the end. Holds nothing: its caller does."""
 
-    def __init__(self, labels: Labels, *, policy: Policy, extract: Extractor, traceback_limit: int) -> None:
+    def __init__(
+        self, labels: Labels, *, policy: Policy, extract: Extractor, traceback_limit: int, redactor: Redactor | None = None
+    ) -> None:
         self._labels = labels
         self._policy = policy
         self._extract = extract
         self._traceback_limit = traceback_limit
+        self._redactor = redactor
 
     async def run(self, call: Call, error: Exception, started: float) -> Handled | Ended:
         """Retry as the policy says; without a handler, or when the source counts deliveries, there is only one try."""
         message = self._message(call)
         is_counted = message.delivery_count is not None
         tries = [self._tried(error, started)]
+        received = message.received_at or tries[0].at - (tries[0].took or timedelta())
         while True:
-            verdict = self._judged(error, message.delivery_count if is_counted else len(tries))
+            attempts = (message.delivery_count or 1) if is_counted else len(tries)
+            verdict = self._judged(error, attempts, tries[-1].at - aware(received), message)
             match verdict:
                 case Retry(after=delay) if call.handler is not None and not is_counted:
                     await _sleep(delay)
@@ -89,31 +100,45 @@ class Course:
                     return Ended(verdict=verdict, error=error, is_counted=is_counted)
                 case Retry() | Bury():
                     # Only the last failure is told in full; of those before it, the letter keeps what and when.
-                    tries[-1] = replace(tries[-1], failure=describe(error, traceback_limit=self._traceback_limit))
+                    failure = describe(error, traceback_limit=self._traceback_limit, rules=self._policy.rules)
+                    tries[-1] = replace(tries[-1], failure=failure)
                     letter = captured(message, tries, self._labels, now=datetime.now(UTC))
-                    return Ended(verdict=Bury(), error=error, letter=letter, is_counted=is_counted)
+                    if self._redactor is not None:
+                        (letter,) = self._redactor.letters([letter])
+                    buried = verdict if isinstance(verdict, Bury) else Bury()
+                    return Ended(verdict=buried, error=error, letter=letter, is_counted=is_counted)
                 case Discard(reason=reason):
-                    log.warning("message discarded", extra={"source": self._labels.source, "reason": reason})
+                    told = reason if self._redactor is None else self._redactor.text(reason)
+                    log.warning("message discarded", extra={"source": self._labels.source, "reason": told})
                     return Ended(verdict=verdict, error=error, is_counted=is_counted)
                 case _:
                     assert_never(verdict)
 
-    def _judged(self, error: Exception, attempts: int | None) -> Verdict:
+    def _judged(self, error: Exception, attempts: int, age: timedelta, message: Message) -> Verdict:
+        roll = random.random()  # noqa: S311 - jitter needs no secrecy
         try:
-            return self._policy.judge(error, attempts or 1, roll=random.random())  # noqa: S311 - jitter needs no secrecy
-        except Exception:
+            return self._policy.judge(error, attempts, roll=roll, age=age, message=message)
+        except Exception as broken:
             # A broken policy must not cost the message: give up on it, which keeps it.
-            log.exception("policy failed", extra={"source": self._labels.source})
+            self._log("policy failed", broken)
             return Bury()
 
     def _message(self, call: Call) -> Message:
         args = call.args[1:] if call.is_method else call.args
         try:
             return self._extract(*args, **call.kwargs)
-        except Exception:
+        except Exception as broken:
             # A broken extractor must not cost the message: keep the arguments as they came.
-            log.exception("extractor failed", extra={"source": self._labels.source})
+            self._log("extractor failed", broken)
             return arguments(*args, **call.kwargs)
+
+    def _log(self, event: str, broken: Exception) -> None:
+        """Tell of somebody's broken code; where messages are redacted, so is what its error quotes of them."""
+        if self._redactor is None:
+            log.error(event, exc_info=broken, extra={"source": self._labels.source})
+        else:
+            failure = self._redactor.failure(describe(broken))
+            log.error("%s\n%s", event, failure.traceback, extra={"source": self._labels.source})
 
     def _tried(self, error: Exception, started: float) -> Try:
         took = timedelta(seconds=perf_counter() - started)

@@ -22,6 +22,7 @@ from redrive.engine.describe import TRACEBACK_LIMIT, describe
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
 from redrive.engine.hold import Holder, JournalLike
+from redrive.engine.redact import Redactor, for_display
 from redrive.engine.redrive import Redriver, Report
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import SILENT, Telemetry
@@ -34,6 +35,7 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
 from redrive.model.policy import Policy
 from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query
+from redrive.model.redaction import Redaction
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.status import ensure_legal
 from redrive.ports.bodies import Bodies
@@ -71,7 +73,10 @@ class DeadLetters:
         journal: JournalLike | None = None,
         limits: Limits | None = None,
         telemetry: Telemetry = SILENT,
+        redaction: Redaction | None = None,
+        elsewhere: Callable[[str], DeadLetters] | None = None,
     ) -> None:
+        """`elsewhere` opens the stores that a policy's routes name."""
         self.letters = letters
         self.desk = desk
         self.namespace = namespace
@@ -87,6 +92,10 @@ class DeadLetters:
             start=self.bridge.start,
         )
         self._journal = journal
+        self._redaction = redaction
+        self._redactor = Redactor(redaction) if redaction else None
+        self._elsewhere = elsewhere
+        self._others: dict[str, DeadLetters] = {}
 
     def guard(
         self,
@@ -101,8 +110,11 @@ class DeadLetters:
     ) -> Guard:
         """Guard a consumer: `@dlq.guard(source="orders")`. See `redrive.engine.guard` for what its caller sees."""
         labels = self._labels(source, retry, tags, metadata)
-        course = Course(labels, policy=policy, extract=extract, traceback_limit=self.limits.traceback)
-        return Guard(course, self.hold, after=after)
+        for route in policy.routes:
+            self._other(route.to)
+        limit = self.limits.traceback
+        course = Course(labels, policy=policy, extract=extract, traceback_limit=limit, redactor=self._redactor)
+        return Guard(course, self._keep, after=after)
 
     async def capture(
         self,
@@ -125,8 +137,8 @@ class DeadLetters:
         failure = error if isinstance(error, Failure) else describe(error, traceback_limit=self.limits.traceback)
         now = datetime.now(UTC)
         labels = self._labels(source, retry, tags, metadata)
-        letter = captured(one, [Try(at=now, failure=failure)], labels, now=now)
-        (held,) = await self.hold([letter])
+        (letter,) = self._redacted([captured(one, [Try(at=now, failure=failure)], labels, now=now)])
+        (held,) = await self._keep([letter])
         return Captured(letter=letter, held=held)
 
     def _labels(self, source: str, retry: RetryPlan, tags: Sequence[str], metadata: Mapping[str, Any] | None) -> Labels:
@@ -136,6 +148,14 @@ class DeadLetters:
 
     async def hold(self, letters: Sequence[Letter]) -> list[Held]:
         """Hold letters that were made elsewhere; `NotHeld` when that is impossible."""
+        return await self._keep(self._redacted(letters))
+
+    def _redacted(self, letters: Sequence[Letter]) -> Sequence[Letter]:
+        return letters if self._redactor is None else self._redactor.letters(letters)
+
+    async def _keep(self, letters: Sequence[Letter], to: str | None = None) -> list[Held]:
+        if to is not None:
+            return await self._other(to)._keep(letters)  # noqa: SLF001 - another of the same kind
         if is_inline() and not self.letters.capabilities.inline:
             return self.bridge.run_on_loop(self._holder.hold(letters))
         return await self._holder.hold(letters)
@@ -154,6 +174,14 @@ class DeadLetters:
             raise UnknownLetter(f"more than one letter begins with {id}; give more of the id")
         return page.letters[0]
 
+    def _other(self, url: str) -> DeadLetters:
+        """The whole for another store, opened once; `BadSettings` when there can be none."""
+        if url not in self._others:
+            if self._elsewhere is None:
+                raise BadSettings(f"a route leads to {url}, but only redrive.open can open another store")
+            self._others[url] = self._elsewhere(url)
+        return self._others[url]
+
     def within(self, query: Query = EVERYTHING) -> Query:
         """The question, asked of this namespace alone. The port `letters` itself knows no such bounds."""
         return And((Is(Field.NAMESPACE, self.namespace), query))
@@ -171,6 +199,10 @@ class DeadLetters:
                 yield letter
             if (after := found.next) is None:
                 return
+
+    def shown(self, letter: Letter) -> Letter:
+        """The letter as people may see it, by today's rules, whenever it was captured. Not to be stored or sent."""
+        return for_display(self._redaction).shown(letter)
 
     async def body(self, letter: Letter) -> bytes:
         """The letter's body, also when it lies in a file of its own."""
@@ -204,11 +236,16 @@ class DeadLetters:
             owner=by or owner_name(),
             lease=self.limits.lease,
             telemetry=self.telemetry,
+            redactor=self._redactor,
         )
         return await redriver.run(list(dict.fromkeys(ids)), batch=batch)
 
-    async def amend(self, amendment: Amendment) -> Letter:
-        """Change one letter that nobody holds, and give it back as it is then; raises what is in the way."""
+    async def amend(self, amendment: Amendment, *, as_given: bool = False) -> Letter:
+        """Change one letter that nobody holds, and give it back as it is then; raises what is in the way.
+
+        Content that the rules would redact is refused; with `as_given` it is written as it is, for it must be sent so.
+        """
+        amendment = amendment if self._redactor is None else self._redactor.amendment(amendment, as_given=as_given)
         (answer,) = await self.letters.amend([await self._holder.slim(amendment)])
         letter = await self.get(amendment.id)
         match answer:
@@ -228,6 +265,7 @@ class DeadLetters:
 
     async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         """End one claim; `LeaseLost` when it was not ours any more, and then nothing was changed."""
+        outcome = outcome if self._redactor is None else self._redactor.outcome(outcome)
         (answer,) = await settle(self.letters, [Settlement.of(claimed.lease, outcome)])
         if answer is not Settled.DONE:
             raise LeaseLost(f"the lease on letter {claimed.lease.id} is over; another worker may have it, so drop it")
@@ -246,6 +284,8 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Let go of the store. What was confirmed stays."""
+        for other in self._others.values():
+            await other.close()
         self.bridge.stop_background()
         await self.letters.close()
         if self._journal is not None:

@@ -39,7 +39,7 @@ redelivering: ContextVar[bool] = ContextVar("redelivering", default=False)
 class Hold(Protocol):
     """Holds letters from async code, and from blocking code while it is driven inline."""
 
-    async def __call__(self, letters: Sequence[Letter]) -> list[Held]: ...
+    async def __call__(self, letters: Sequence[Letter], to: str | None = None) -> list[Held]: ...
 
 
 class _Raised(Struct, frozen=True):
@@ -88,7 +88,13 @@ class Guard:
             ends = [await work(message) for message in messages]
         else:
             ends = await in_turns(work, messages, concurrency)
-        refused = await self._held([end.letter for end in ends if isinstance(end, Ended) and end.letter is not None])
+        by_place: dict[str | None, list[Letter]] = {}
+        for end in ends:
+            if isinstance(end, Ended) and end.letter is not None:
+                by_place.setdefault(end.to, []).append(end.letter)
+        refused: dict[UUID, NotHeld] = {}
+        for place, letters in by_place.items():
+            refused |= await self._held(letters, place)
         return [_told(end, refused) for end in ends]
 
     async def finish(self, call: Call, error: Exception, started: float) -> Handled | Ended:
@@ -96,7 +102,7 @@ class Guard:
         try:
             end = await self._course.run(call, error, started)
             if isinstance(end, Ended) and end.letter is not None:
-                await self._hold([end.letter])
+                await self._hold([end.letter], end.to)
         except NotHeld:
             raise
         except Exception as unexpected:
@@ -105,15 +111,15 @@ class Guard:
             end.error.add_note(f"redrive: held as letter {end.letter.id}")
         return end
 
-    async def _held(self, letters: list[Letter]) -> dict[UUID, NotHeld]:
+    async def _held(self, letters: list[Letter], to: str | None) -> dict[UUID, NotHeld]:
         """Hold letters together, or, when that fails, one by one; answer for those that could not be held."""
         refused: dict[UUID, NotHeld] = {}
         try:
-            await self._hold(letters)
+            await self._hold(letters, to)
         except NotHeld:
             for letter in letters:
                 try:
-                    await self._hold([letter])
+                    await self._hold([letter], to)
                 except NotHeld as error:
                     refused[letter.id] = error
         return refused

@@ -21,12 +21,13 @@ from redrive.engine import metrics
 from redrive.engine.describe import describe
 from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.hold import Holder
+from redrive.engine.redact import Redactor, unsendable, without_marks
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
 from redrive.model.backoff import named
 from redrive.model.errors import BadSettings, RedriveError, StoreError
 from redrive.model.lease import Claim, Claimed
-from redrive.model.letter import Attempt, Letter
+from redrive.model.letter import Attempt, Failure, Letter
 from redrive.model.message import Message, outgoing
 from redrive.model.operation import Delivered, Delivery, Entry, LedgerRow, Operation, OperationStatus, Refused, Unknown
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement
@@ -61,6 +62,7 @@ class Redriver:
         owner: str,
         lease: timedelta,
         telemetry: Telemetry,
+        redactor: Redactor | None = None,
     ) -> None:
         self._store = store
         self._desk = desk
@@ -69,6 +71,7 @@ class Redriver:
         self._owner = owner
         self._lease = lease
         self._telemetry = telemetry
+        self._redactor = redactor
 
     async def run(self, ids: Sequence[UUID], *, batch: int = 100) -> Report:
         """Send these letters, each at least once, and say what became of them."""
@@ -121,6 +124,8 @@ class Redriver:
         self, operation: UUID, claimed: list[Claimed], deliveries: list[Delivery], took: timedelta
     ) -> tuple[list[Entry], int]:
         now = datetime.now(UTC)
+        if self._redactor is not None:
+            deliveries = [self._redactor.delivery(delivery) for delivery in deliveries]
         verdicts = [
             _judged(one.letter, delivery, operation, now, took) for one, delivery in zip(claimed, deliveries, strict=True)
         ]
@@ -146,8 +151,10 @@ class Redriver:
 
     async def _prepared(self, letter: Letter) -> Message | Refused:
         """The message to send, or why this letter cannot be sent; the others of its batch go all the same."""
+        if (reason := unsendable(letter)) is not None:
+            return Refused(failure=Failure(type="redrive.Redacted", message=reason), was_reached=False)
         try:
-            return outgoing(letter, await self._holder.body_of(letter))
+            return outgoing(without_marks(letter), await self._holder.body_of(letter))
         except StoreError as error:
             return Refused(failure=describe(error), was_reached=False)
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from redrive.model.letter import BodyRef, Headers, Letter, original_of
+from redrive.model.redaction import MARK
 from redrive.model.status import TRANSITIONS, Act, Status
 
 _LEADS_TO = {
@@ -36,6 +37,7 @@ class Amendment(Struct, frozen=True, kw_only=True):
     body_ref: BodyRef | UnsetType | None = UNSET
     content_type: str | UnsetType = UNSET
     headers: Headers | UnsetType = UNSET
+    key: bytes | UnsetType | None = UNSET
     priority: int | UnsetType = UNSET
     tags: tuple[str, ...] | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
@@ -63,7 +65,7 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
     if amendment.act is not None and (amendment.act not in _LEADS_TO or letter.status not in TRANSITIONS[amendment.act][0]):
         return letter, Amended.ILLEGAL
     changes: dict[str, Any] = {"updated_at": now}
-    for name in ("priority", "tags", "metadata", "expires_at"):
+    for name in ("key", "priority", "tags", "metadata", "expires_at"):
         if (value := getattr(amendment, name)) is not UNSET:
             changes[name] = value
     content = {
@@ -73,6 +75,8 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
     }
     if "body" in content:
         content.setdefault("body_ref", None)
+    if letter.redacted and (content or amendment.key is not UNSET):
+        changes["redacted"] = _still_redacted(letter, amendment)
     if content:
         changes |= content
         changes["original"] = letter.original or original_of(letter)
@@ -85,3 +89,20 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
         if amendment.reason is not None:
             changes["metadata"] = {**changes.get("metadata", letter.metadata), f"{amendment.act}_reason": amendment.reason}
     return replace(letter, **changes), Amended.DONE
+
+
+def _still_redacted(letter: Letter, amendment: Amendment) -> tuple[str, ...]:
+    """The redacted parts that the amendment does not mend: those it leaves alone, or gives with a mark still in them."""
+    mended = set()
+    if amendment.body is not UNSET and not _is_marked(amendment.body):
+        mended.add("body")
+    if amendment.key is not UNSET and not _is_marked(amendment.key or b""):
+        mended.add("key")
+    if amendment.headers is not UNSET:
+        marked = {f"headers.{name.lower()}" for name, value in amendment.headers if _is_marked(value)}
+        mended |= {part for part in letter.redacted if part.startswith("headers.")} - marked
+    return tuple(part for part in letter.redacted if part not in mended)
+
+
+def _is_marked(content: bytes) -> bool:
+    return b"[redacted:" in content and MARK.search(content.decode("latin-1")) is not None

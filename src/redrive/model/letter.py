@@ -55,6 +55,8 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     causes: tuple[Cause, ...] = ()
     fingerprint: str = ""
     fingerprint_version: int = 0
+    fingerprint_reason: str = ""
+    """Why it belongs to its group: `in shop.orders:handle`, `by its message: …`, `custom: …`."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -141,6 +143,8 @@ class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     metadata: dict[str, Any] = field(default_factory=dict)
     redrive: RedriveMark = RedriveMark()
     original: Original | None = None
+    redacted: tuple[str, ...] = ()
+    """Parts of the content that were redacted at capture: `body`, `key`, `headers.authorization` … A mark stands in each."""
 
     @property
     def attempts(self) -> int:

@@ -14,7 +14,10 @@ SCHEMA = 1
 
 
 def letter_shape(letter: Letter) -> dict[str, Any]:
-    """Every field, defaults included. Bytes are text where they are UTF-8, else base64 under `…_base64`."""
+    """Every field, defaults included. Bytes are text where they are UTF-8, else base64 under `…_base64`.
+
+    What may be shown is for `DeadLetters.shown` to say: give this a letter that went through it.
+    """
     shape: dict[str, Any] = {name: getattr(letter, name) for name in Letter.__struct_fields__}
     shape = to_builtins({name: _full(value) for name, value in shape.items() if not isinstance(value, bytes)})
     shape |= _bytes("body", letter.body) | (_bytes("key", letter.key) if letter.key is not None else {"key": None})

@@ -23,6 +23,7 @@ COMMANDS = {
     "retry": "Send letters back and settle each by what became of it.",
     "capture": "Make a letter from the shell.",
     "run": "Run a program under a policy; keep its failures as letters.",
+    "policy": "See what a policy decides, test one, or print one to start from.",
     "copy": "Move house: copy all letters to another store, and verify them.",
     "config": "Print every setting and where it came from.",
     "doctor": "Check that everything is in order.",

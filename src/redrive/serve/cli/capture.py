@@ -15,6 +15,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.describe import clean, told
 from redrive.engine.extract import BYTES, JSON, TEXT
+from redrive.engine.redact import Redactor
 from redrive.model.errors import BadSettings
 from redrive.model.letter import Letter, headers
 from redrive.model.message import Message
@@ -73,6 +74,9 @@ def command(lines: bool, as_json: bool, store: str | None, config: Path | None, 
     from redrive import blocking, wiring
 
     with blocking.DeadLetters(wiring.connect(settings)) as dlq:
+        if settings.redact:
+            # Here already, for the ids that are told below: one that is redacted is another one.
+            letters = Redactor(settings.redact).letters(letters)
         held = dlq.hold(letters)
     if as_json:
         click.echo(

@@ -39,7 +39,7 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
 def listed(query: Query, store: str | None, config: Path | None, order: Order, limit: int | None, *, as_json: bool) -> None:
     """Print the letters that answer a question, as a table or as JSON."""
     with opened(store, config) as dlq:
-        found = dlq.find(query, order=order, page=min(limit or 100, 100))
+        found = map(dlq.shown, dlq.find(query, order=order, page=min(limit or 100, 100)))
         if as_json:
             _print_json(found if not limit else islice(found, limit))
             return

@@ -141,7 +141,7 @@ def letter_story(letter: Letter, body: bytes) -> RenderableType:
         ("", failure.message),
         ("dead-lettered", f"{letter.dead_lettered_at:%Y-%m-%d %H:%M:%S} UTC ({ago(letter.dead_lettered_at)})"),
         ("first received", f"{letter.first_received_at:%Y-%m-%d %H:%M:%S} UTC"),
-        ("group", failure.fingerprint),
+        ("group", f"{failure.fingerprint} ({failure.fingerprint_reason})" if failure.fingerprint_reason else failure.fingerprint),
         ("generation", str(letter.generation) if letter.generation > 1 else None),
         (
             "retry",
@@ -152,6 +152,7 @@ def letter_story(letter: Letter, body: bytes) -> RenderableType:
         ("redriven", f"{letter.redrive.count} time(s), last {ago(letter.redrive.last_at)}" if letter.redrive.count else None),
         ("tags", ", ".join(letter.tags) or None),
         ("amended", "yes, the original is kept" if letter.original else None),
+        ("redacted", ", ".join(letter.redacted) or None),
         *((f"· {name}", str(value)) for name, value in letter.metadata.items()),
     ]
     for name, value in rows:

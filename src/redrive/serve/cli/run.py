@@ -18,6 +18,7 @@ from redrive.model.backoff import Backoff, exponential, immediate, linear
 from redrive.model.letter import headers, letter_id
 from redrive.model.message import Message
 from redrive.model.policy import Policy
+from redrive.model.redaction_rules import rules_of
 from redrive.serve.cli.options import Duration, config_option, loaded, standard_input, store_option
 from redrive.settings import Settings
 
@@ -65,7 +66,7 @@ def command(
         asyncio.run(_guarded(settings, source, message, what, given, Policy(max_attempts=attempts, backoff=waits[backoff])))
     except CommandFailed as failed:
         if not quiet:
-            held = letter_id(settings.namespace, source, message.id or "")
+            held = letter_id(settings.namespace, source, rules_of(settings.redact).identity(message.id or ""))
             click.echo(f"redrive: kept as letter {held}; `redrive retry {str(held)[:8]}` runs it again", err=True)
         return failed.exit.as_shell
     except asyncio.CancelledError:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from redrive.serve.cli.options import complete_ids, config_option, json_option, opened, store_option
 from redrive.serve.shape import as_json as to_json
@@ -14,7 +15,7 @@ from redrive.serve.shape import letter_shape
 
 @click.command("show")
 @click.argument("id", shell_complete=complete_ids)
-@click.option("--body", "only_body", is_flag=True, help="Print only the body, byte for byte.")
+@click.option("--body", "only_body", is_flag=True, help="Print only the body, byte for byte where no rule redacts it.")
 @json_option
 @store_option
 @config_option
@@ -23,9 +24,10 @@ def command(id: str, store: str | None, config: Path | None, only_body: bool, as
     with opened(store, config) as dlq:
         letter = dlq.get(id)
         if as_json:
-            click.echo(to_json({"letter": letter_shape(letter)}))
+            click.echo(to_json({"letter": letter_shape(dlq.shown(letter))}))
             return
-        body = dlq.body(letter)
+        letter = dlq.shown(replace(letter, body=dlq.body(letter)))
+        body = letter.body
         if only_body:
             sys.stdout.buffer.write(body)
             return
