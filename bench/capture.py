@@ -9,7 +9,7 @@ from pathlib import Path
 
 import redrive
 from bench import raw
-from bench.harness import Effort, Row, Watch, compared, folder
+from bench.harness import Effort, Goal, Row, Watch, alone, compared, folder
 from bench.put import CALLERS
 from bench.samples import BODY, letters
 
@@ -30,6 +30,15 @@ def rows(effort: Effort) -> Iterator[Row]:
             return watch.rate(messages)
 
         yield compared(
+            "capture of an exception, held; 100 async callers",
+            lambda: asyncio.run(_capture(next(paths), messages)),
+            raw_rate,
+            effort,
+            against="raw batches of 100",
+            goal=Goal("at least", 15_000),
+            figure=alone,
+        )
+        yield compared(
             "guard, three tries, then held; 100 async callers",
             lambda: asyncio.run(_fail(next(paths), messages)),
             raw_rate,
@@ -49,6 +58,23 @@ async def _fail(path: Path, messages: int) -> float:
         async def caller() -> None:
             for _ in range(messages // CALLERS):
                 await handle(BODY)
+
+        with Watch() as watch:
+            await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        assert await dlq.letters.count() == messages
+    return watch.rate(messages)
+
+
+async def _capture(path: Path, messages: int) -> float:
+    async with redrive.open(f"sqlite:{path}") as dlq:
+        await dlq.letters.check()
+
+        async def caller() -> None:
+            for _ in range(messages // CALLERS):
+                try:
+                    _reserve(BODY)
+                except TimeoutError as error:
+                    await dlq.capture(BODY, error, source="orders")
 
         with Watch() as watch:
             await asyncio.gather(*(caller() for _ in range(CALLERS)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine.describe import clean
+from redrive.engine.mint import minted
 from redrive.model.backoff import named
 from redrive.model.letter import Attempt, Failure, Letter, RetryPlan, letter_id
 from redrive.model.message import Message
@@ -42,7 +42,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
     another source is not believed. A message without an id of its own gets the occurrence's id, so that two of them are
     never taken for one.
     """
-    occurrence = uuid4()
+    occurrence = minted()
     source_id, generation = _identified(message, labels, str(occurrence))
     history = tuple(
         Attempt(

@@ -44,7 +44,7 @@ class Changes(Struct, Generic[Answer], frozen=True):
 
 def arrivals(known: Mapping[UUID, Letter], letters: Sequence[Letter], now: datetime) -> Changes[Held]:
     """What becomes of letters that arrive one after another; `known` holds those of them that are there already."""
-    changes = Changes[Held]()
+    changes: Changes[Held] = Changes()
     for arriving in letters:
         id = arriving.id
         letter, held = arrive(changes.letters.get(id) or known.get(id), arriving, now)
@@ -58,7 +58,7 @@ def arrivals(known: Mapping[UUID, Letter], letters: Sequence[Letter], now: datet
 
 def settlements(holdings: Mapping[UUID, Holding], items: Sequence[Settlement], now: datetime) -> Changes[Settled]:
     """What becomes of letters whose claims end. A lease that is over, another's, or of an older generation ends nothing."""
-    changes = Changes[Settled]()
+    changes: Changes[Settled] = Changes()
     for item in items:
         holding = holdings.get(item.id)
         if holding is None:
@@ -78,7 +78,7 @@ def settlements(holdings: Mapping[UUID, Holding], items: Sequence[Settlement], n
 
 def amendments(holdings: Mapping[UUID, Holding], items: Sequence[Amendment], now: datetime) -> Changes[Amended]:
     """What becomes of letters that people change. One that somebody holds stays as it is."""
-    changes = Changes[Amended]()
+    changes: Changes[Amended] = Changes()
     for item in items:
         holding = holdings.get(item.id)
         if holding is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+")
 _READ = 8192
@@ -11,9 +12,10 @@ _READ = 8192
 
 def words(text: str) -> list[str]:
     """The words of a text: runs of letters and digits in any script, without regard to case."""
-    return [word.casefold() for word in _WORD.findall(text[:_READ])]
+    return _WORD.findall(text[:_READ].casefold())
 
 
+@lru_cache(maxsize=512)  # an outage says the same thing again and again
 def haystack(text: str) -> str:
     """A text as stores keep it for searching: its words with one space before, between and behind them."""
     return f" {' '.join(words(text))} "
