@@ -92,6 +92,8 @@ class Holder:
         # The letters are held; a file too many is for `redrive doctor` to find.
         with contextlib.suppress(StoreError):
             await self._drop_unused(slim, answers)
+        if self._telemetry.is_silent:
+            return answers
         for letter, held in zip(slim, answers, strict=True):
             labels = {"source": letter.source, "held": held.value, "category": letter.failure.category.value}
             self._telemetry.add(metrics.LETTERS_HELD, 1, **labels)

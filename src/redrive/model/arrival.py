@@ -34,6 +34,8 @@ def arrive(known: Letter | None, arriving: Letter, now: datetime) -> tuple[Lette
     if arriving.status is Status.RETRYING:
         # It was read while somebody held it elsewhere; that lease is not ours.
         arriving = replace(arriving, status=Status.PENDING)
+    if known is None and len(arriving.history) < 2:
+        return arriving, Held.NEW
     if known is None:
         return with_attempts(replace(arriving, history=()), arriving.history), Held.NEW
     seen = occurrences(known)

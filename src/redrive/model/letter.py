@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -166,15 +167,23 @@ class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 def letter_id(namespace: str, source: str, source_id: str) -> UUID:
     """The id that this message's letter has on every engine: a UUIDv8 digest of the three names."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (namespace, source, source_id):
-        raw = part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "big"))
-        digest.update(raw)
+    digest = _digest_of(namespace, source).copy()
+    digest.update(_framed(source_id))
     number = int.from_bytes(digest.digest(), "big")
     number = number & ~(0xF << 76) | (0x8 << 76)
     number = number & ~(0x3 << 62) | (0x2 << 62)
     return UUID(int=number)
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(namespace: str, source: str) -> hashlib.blake2b:
+    return hashlib.blake2b(_framed(namespace) + _framed(source), digest_size=16)
+
+
+def _framed(name: str) -> bytes:
+    """A name with its length before it, so that no two lists of names look alike."""
+    raw = name.encode("utf-8", "surrogatepass")
+    return len(raw).to_bytes(8, "big") + raw
 
 
 def headers(given: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Headers:
