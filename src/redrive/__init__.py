@@ -8,6 +8,7 @@ async def handle(order): ...
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from redrive.engine.extract import where
@@ -109,10 +110,18 @@ __all__ = [
     "exponential",
     "immediate",
     "linear",
+    "load_policy",
     "never",
     "open",
     "where",
 ]
+
+
+def load_policy(file: str | PathLike[str]) -> Policy:
+    """The policy in a TOML or YAML file; see docs/policies.md."""
+    from redrive import settings  # the settings are loaded when something is read
+
+    return settings.load_policy(file)
 
 
 def open(url: str | None = None, *, redact: Redaction | None = None) -> DeadLetters:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from redrive.model.errors import BadSettings, MissingExtra
+from redrive.model.policy import Policy
 from redrive.model.redaction import ALLOWED, Redaction
 
 _PORT = r"(?:[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
@@ -329,3 +330,16 @@ def _metas() -> dict[str, Any]:
 def _text(value: object) -> str:
     """As it would be written in the environment."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def load_policy(file: str | os.PathLike[str]) -> Policy:
+    """The policy in a TOML or YAML file; `BadSettings` in one sentence when it cannot be read."""
+    from redrive.model.policy_file import policy_of  # late: most policies are made in code
+
+    found = document(Path(file), str(file))
+    if not isinstance(found, dict):
+        raise BadSettings(f"{file} must hold a table of a policy's settings")
+    try:
+        return policy_of(found)
+    except BadSettings as error:
+        raise BadSettings(f"{file}: {error}") from error

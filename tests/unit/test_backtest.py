@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive import Letter, Policy
+from redrive import Letter, Policy, load_policy
 from redrive.engine.backtest import Backtest, Fate, backtest, judged
 from redrive.model.category import Category
 from redrive.model.policy import Discard, Route
@@ -129,3 +129,12 @@ def test_templates_are_listed_and_printed_to_be_kept(shell: Shell) -> None:
     assert "Calls to a language model" in shell("policy", "templates").out
     (shell.folder / "llm.toml").write_text(shell("policy", "templates", "llm").out)
     assert "retry after" in shell("policy", "explain", "--error", "TimeoutError", "--policy", "llm.toml").out
+
+
+def test_a_program_is_run_under_a_policy_from_a_file(shell: Shell) -> None:
+    (shell.folder / "two.toml").write_text("max_attempts = 2\n")
+    done = shell.ended("run", "--source", "job", "--policy", "two.toml", "--", "sh", "-c", "echo tried; exit 3")
+    assert (done.status, done.out) == (3, "tried\ntried\n")
+    refused = shell.ended("run", "--source", "job", "--policy", "none.toml", "--", "true")
+    assert (refused.status, "cannot read none.toml" in refused.err) == (2, True)
+    assert load_policy(shell.folder / "two.toml") == Policy(max_attempts=2)

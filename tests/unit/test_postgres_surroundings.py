@@ -292,3 +292,32 @@ def test_closing_waits_for_nobody_who_hangs(server: Server, url: str, namespace:
                 await asyncio.wait_for(store.close(), 5)
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("listen", ["yes", "direct"])
+def test_those_who_wait_are_woken_by_a_notice(server: Server, url: str, own_engine: OwnEngine, listen: str) -> None:
+    pooler = own_engine("pgbouncer", target=server.url, pool=2)
+    mine = f"&listen={server.host}:{server.port}" if listen == "direct" else "&listen=yes"
+    theirs = pooler.url.replace("?", "") + "?" + url.partition("?")[2] if listen == "direct" else url
+
+    async def scene() -> None:
+        async with used(theirs, mine) as waiter, used(url, "&listen=yes") as other:
+            waiting = asyncio.ensure_future(waiter.wait(timedelta(hours=1)))
+            await asyncio.wait([waiting], timeout=0.5)
+            assert not waiting.done()
+            await other.put([letter(due=START)])
+            # Whoever is told looks for itself only every half a minute: this was the notice.
+            await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scene())
+
+
+def test_where_nothing_can_be_heard_those_who_wait_look_for_themselves(url: str) -> None:
+    async def scene() -> None:
+        async with used(url, "&listen=127.0.0.1:1") as letters:
+            waiting = asyncio.ensure_future(letters.wait(timedelta(hours=1)))
+            await asyncio.wait([waiting], timeout=0.2)
+            await letters.put([letter(due=START)])
+            await asyncio.wait_for(waiting, 20)
+
+    asyncio.run(scene())

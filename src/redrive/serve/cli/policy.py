@@ -14,13 +14,12 @@ from redrive import wiring
 from redrive.engine.backtest import Backtest, Fate, backtest, names
 from redrive.model.classify import Evidence
 from redrive.model.duration import written
-from redrive.model.errors import BadSettings
 from redrive.model.policy import Bury, Discard, Explained, Policy, Retry, Verdict
-from redrive.model.policy_file import policy_of, toml_of
+from redrive.model.policy_file import toml_of
 from redrive.model.templates import TEMPLATES, template
 from redrive.serve.cli.options import Duration, chosen, config_option, counted, filter_options, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
-from redrive.settings import document
+from redrive.settings import load_policy
 
 _GROUPS_SHOWN = 20
 
@@ -127,18 +126,7 @@ def _policy(file: Path | None, named: str | None) -> Policy:
         raise click.UsageError("--policy and --template say different things; give one of them")
     if named is not None:
         return template(named).policy
-    return Policy() if file is None else read_policy(file)
-
-
-def read_policy(file: Path) -> Policy:
-    """The policy in a file; `BadSettings` in one sentence when it cannot be read."""
-    found = document(file, str(file))
-    if not isinstance(found, dict):
-        raise BadSettings(f"{file} must hold a table of a policy's settings")
-    try:
-        return policy_of(found)
-    except BadSettings as error:
-        raise BadSettings(f"{file}: {error}") from error
+    return Policy() if file is None else load_policy(file)
 
 
 def _kind(verdict: Verdict) -> str:

@@ -20,7 +20,7 @@ from redrive.model.message import Message
 from redrive.model.policy import Policy
 from redrive.model.redaction_rules import rules_of
 from redrive.serve.cli.options import Duration, config_option, loaded, standard_input, store_option
-from redrive.settings import Settings
+from redrive.settings import Settings, load_policy
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -30,6 +30,9 @@ from redrive.settings import Settings
 @click.option("--backoff", type=click.Choice(["immediate", "linear", "exponential"]), default="exponential", show_default=True)
 @click.option("--first", type=Duration(), default="1s", show_default=True, help="The first wait between tries.")
 @click.option("--cap", type=Duration(), default="1m", show_default=True, help="The longest wait.")
+@click.option(
+    "--policy", "file", type=click.Path(path_type=Path, dir_okay=False), help="A policy in TOML or YAML, instead of these."
+)
 @click.option("--no-input", is_flag=True, help="Give the program no standard input.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing when a letter is held.")
 @store_option
@@ -42,6 +45,7 @@ def command(
     backoff: str,
     first: timedelta,
     cap: timedelta,
+    file: Path | None,
     no_input: bool,
     quiet: bool,
     store: str | None,
@@ -58,12 +62,13 @@ def command(
         "linear": linear(first, cap=cap),
         "exponential": exponential(first, cap=cap),
     }
+    policy = load_policy(file) if file else Policy(max_attempts=attempts, backoff=waits[backoff])
     settings = loaded(store, config).settings
     what = Command(argv=argv, cwd=str(Path.cwd()))
     given = Input.of(b"") if no_input else standard_input()
     message = Message(body=b"", id=source_id or str(uuid4()), kind=KIND, headers=headers({HEADER: as_header(what)}))
     try:
-        asyncio.run(_guarded(settings, source, message, what, given, Policy(max_attempts=attempts, backoff=waits[backoff])))
+        asyncio.run(_guarded(settings, source, message, what, given, policy))
     except CommandFailed as failed:
         if not quiet:
             held = letter_id(settings.namespace, source, rules_of(settings.redact).identity(message.id or ""))
