@@ -317,7 +317,9 @@ def test_where_nothing_can_be_heard_those_who_wait_look_for_themselves(url: str)
         async with used(url, "&listen=127.0.0.1:1") as letters:
             waiting = asyncio.ensure_future(letters.wait(timedelta(hours=1)))
             await asyncio.wait([waiting], timeout=0.2)
+            assert not waiting.done()
             await letters.put([letter(due=START)])
             await asyncio.wait_for(waiting, 20)
+            assert len(await letters.claim(Claim(owner="ann", lease=LEASE))) == 1
 
     asyncio.run(scene())
