@@ -37,10 +37,11 @@ def server(own_engine: OwnEngine) -> Server:
 
 
 def test_a_guarded_consumer_goes_on_while_its_store_is_down(server: Server, journal: Path) -> None:
-    asyncio.run(consume_through_an_outage(server, journal))
+    assert asyncio.run(held_through_an_outage(server, journal)) == BEFORE + DURING + AFTER + 1
 
 
-async def consume_through_an_outage(server: Server, journal: Path) -> None:
+async def held_through_an_outage(server: Server, journal: Path) -> int:
+    """How many letters there are in the end; what must hold on the way is asserted on the way."""
     orders = MemoryTransport("orders")
     await orders.send([Message(body=b"pizza %d" % number, id=str(number)) for number in range(BEFORE + DURING + AFTER)])
     async with asyncio.timeout(PATIENCE_SECONDS), redrive.open(f"{server.url}?timeout=5") as dlq:
@@ -73,8 +74,10 @@ async def consume_through_an_outage(server: Server, journal: Path) -> None:
         assert await dlq.count() == BEFORE + DURING + 1
         await consume(AFTER)
         await all_are_there_once(dlq)
+        held = await dlq.count()
     assert await orders.peek() == []
     assert waiting(journal) == 0
+    return held
 
 
 async def all_are_there_once(dlq: DeadLetters) -> None:

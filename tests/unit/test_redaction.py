@@ -45,7 +45,7 @@ def test_it_is_a_value_that_can_be_written_and_read_back() -> None:
     ("rules", "sentence"),
     [
         ({"presets": ["card"]}, "there is no preset 'card' for redaction; did you mean cards?"),
-        ({"presets": ["x"]}, "there is no preset 'x' for redaction; known are cards, emails, tokens"),
+        ({"presets": ["x"]}, "there is no preset 'x' for redaction; there are cards, emails, tokens"),
         ({"patterns": ["a("]}, "the pattern 'a(' is not a regular expression"),
         ({"patterns": ["a*"]}, "the pattern 'a*' matches nothing at all"),
         ({"patterns": [r"(\w+\s?)*x"]}, "repeats a repeat, which can take for ever"),

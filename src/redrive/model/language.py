@@ -7,6 +7,7 @@ given, so that a tree means the same for ever. `redrive.model.spelling` writes i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
@@ -254,7 +255,7 @@ class _Reader:
         return True
 
 
-def _tokens(text: str) -> Any:
+def _tokens(text: str) -> Iterator[_Token]:
     position = 0
     while position < len(text.rstrip()):
         found = _TOKEN.match(text, position)

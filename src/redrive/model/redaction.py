@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from redrive.model.errors import BadSettings
+from redrive.model.hint import hint
 
 PRESETS = ("cards", "emails", "tokens")
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key")
@@ -49,7 +50,7 @@ class Redaction(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
             _ensure_sound(pattern)
         for preset in self.presets:
             if preset not in PRESETS:
-                raise BadSettings(f"there is no preset '{preset}' for redaction; {_hint(preset, PRESETS)}")
+                raise BadSettings(f"there is no preset '{preset}' for redaction; {hint(preset, PRESETS)}")
         if len(self.key.encode("utf-8", "surrogatepass")) > 64:
             raise BadSettings("the key for redaction is too long; it may have 64 bytes")
 
@@ -140,17 +141,10 @@ def _ensure_sound(pattern: str) -> None:
 def _known(table: dict[Any, Any]) -> dict[str, Any]:
     for name in table:
         if name not in Redaction.__struct_fields__:
-            raise BadSettings(f"redact has no '{name}'; {_hint(str(name), Redaction.__struct_fields__)}")
+            raise BadSettings(f"redact has no '{name}'; {hint(str(name), Redaction.__struct_fields__)}")
     if not isinstance(table.get("key", ""), str):
         raise BadSettings("key of redact must be a text")
     return table
-
-
-def _hint(name: str, known: tuple[str, ...]) -> str:
-    import difflib  # only for those who made a mistake
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
 
 
 def _strings(name: str, value: object) -> tuple[str, ...]:

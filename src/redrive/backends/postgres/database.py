@@ -8,7 +8,7 @@ mode may stand in between; then statements are sent unprepared, which takes a se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -58,21 +58,11 @@ class Database:
 
     async def read(self, sql: str, *args: Any) -> list[asyncpg.Record]:
         """The rows of a statement that changes nothing."""
-        async with self._connection() as connection:
-            try:
-                rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
-            except _FAILURES as error:
-                raise translated(error, self.address.name, may_be_done=False) from error
-            return rows
+        return await self._fetched(sql, args, may_be_done=False)
 
     async def write(self, sql: str, *args: Any) -> list[asyncpg.Record]:
         """The rows of a statement that is durable when this returns; `AnswerLost` when nobody can tell."""
-        async with self._connection() as connection:
-            try:
-                rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
-            except _FAILURES as error:
-                raise translated(error, self.address.name, may_be_done=True) from error
-            return rows
+        return await self._fetched(sql, args, may_be_done=True)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -116,6 +106,14 @@ class Database:
 
     async def close(self) -> None:
         await self._pools.close()
+
+    async def _fetched(self, sql: str, args: Sequence[Any], *, may_be_done: bool) -> list[asyncpg.Record]:
+        async with self._connection() as connection:
+            try:
+                rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
+            except _FAILURES as error:
+                raise translated(error, self.address.name, may_be_done=may_be_done) from error
+            return rows
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:

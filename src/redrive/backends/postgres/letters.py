@@ -184,7 +184,7 @@ class PostgresLetters:
         return decided.answers
 
     async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        condition = Condition(self._schema, query, _micros(now))
+        condition = self._condition(query, now)
         chosen = (
             f"SELECT l.id FROM {self._schema}.letters l WHERE {condition.sql} AND NOT {condition.is_leased}"
             f" ORDER BY l.dead_lettered_at, l.id LIMIT {bounded(limit)} FOR UPDATE OF l SKIP LOCKED"

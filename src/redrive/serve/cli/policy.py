@@ -167,7 +167,7 @@ def _show(report: Backtest, file: Path) -> None:
         paper.print("No letters match; there is nothing to test against.")
         return
     paper.print(
-        f"{counted(report.letters, 'letter')} after {counted(report.attempts, 'try').replace('trys', 'tries')}, under {file}:",
+        f"{counted(report.letters, 'letter')} after {report.attempts} {'try' if report.attempts == 1 else 'tries'}, under {file}:",
         markup=False,
     )
     paper.print(f"  {_fates(report.fates)}")
