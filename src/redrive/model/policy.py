@@ -172,9 +172,12 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     def _first(self, named: tuple[str, ...], case: Case) -> str | None:
         """The first of the names that the error answers to."""
+        category: str | None = None
         for name in named:
             if name.startswith(_CATEGORY):
-                if case.classified(self.rules).category == name.removeprefix(_CATEGORY):
+                # Read off the error once, however many categories are named.
+                category = category or f"{_CATEGORY}{case.classified(self.rules).category}"
+                if name == category:
                     return name
             elif name in _answering(case.names):
                 return name
