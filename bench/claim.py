@@ -18,9 +18,9 @@ from uuid import UUID
 import redrive
 from bench import raw
 from bench.harness import Effort, Goal, Row, Watch, compared, folder
-from bench.samples import letters
+from bench.samples import LANE, letters
 from redrive.model.instant import micros
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.letter import Letter
 from redrive.model.settlement import Completed, Settled, Settlement, settled
 from redrive.model.status import Status
@@ -81,7 +81,7 @@ async def work(path: Path, expected: int, workers: int = 1, batch: int = BATCH) 
 
         async def worker(number: int) -> None:
             nonlocal done
-            claim = Claim(owner=f"worker-{number}", lease=LEASE, limit=batch)
+            claim = Claim(owner=f"worker-{number}", lease=LEASE, limit=batch, what=Due(LANE))
             while claimed := await dlq.letters.claim(claim):
                 answers = await dlq.letters.settle([Settlement.of(one.lease, Completed()) for one in claimed])
                 done += answers.count(Settled.DONE)

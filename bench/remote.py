@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 from bench.harness import Effort, Goal, Row, Watch, compared
-from bench.samples import letters
+from bench.samples import LANE, letters
 from redrive.model.arrival import Held
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.letter import Letter
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.ports import LetterStore
@@ -46,7 +46,7 @@ async def put(store: LetterStore, given: Sequence[Letter], batch: int) -> float:
 async def claim_and_settle(store: LetterStore, given: Sequence[Letter], batch: int) -> float:
     """Letters a second, claimed and completed until none is due."""
     await put(store, given, 100)
-    claim, done = Claim(owner="bench", lease=LEASE, limit=batch), 0
+    claim, done = Claim(owner="bench", lease=LEASE, limit=batch, what=Due(LANE)), 0
     with Watch() as watch:
         while claimed := await store.claim(claim):
             answers = await store.settle([Settlement.of(one.lease, Completed()) for one in claimed])

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from redrive.model.category import Category
+from redrive.model.lane import Lane
 from redrive.model.letter import Attempt, Failure, Letter, RetryPlan, letter_id
 
 BODY = b'{"order": 4711, "note": "' + b"x" * 997 + b'"}'
 """1 KB of JSON."""
 
 
+LANE = Lane("default", "orders")
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 _NEVER = RetryPlan()
 _FAILURE = Failure(

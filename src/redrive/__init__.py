@@ -39,7 +39,8 @@ from redrive.model.errors import (
     UnknownScheme,
     Unsupported,
 )
-from redrive.model.lease import Claim
+from redrive.model.lane import Lane
+from redrive.model.lease import Claim, Due
 from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
 from redrive.model.message import Message
 from redrive.model.policy import Bury, Discard, Policy, Retry, Route, Verdict
@@ -66,6 +67,8 @@ __all__ = [
     "Bury",
     "Category",
     "Claim",
+    "Due",
+    "Lane",
     "Completed",
     "Discard",
     "Failed",

@@ -25,6 +25,7 @@ from redrive.engine.redrive import Report
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.errors import NotHeld
+from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
@@ -88,8 +89,8 @@ class Letters:
     def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return self._run(self._store.claim(claim, now=now))
 
-    def wait(self, patience: timedelta) -> None:
-        return self._run(self._store.wait(patience))
+    def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
+        return self._run(self._store.wait(lanes, patience))
 
     def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return self._run(self._store.extend(leases, by, now=now))

@@ -73,7 +73,7 @@ def use_alone(run: Run, store: SqliteLetters, desk: SqliteDesk, tokens: Iterator
         letters = [numbered(token) for token in some]
         run(store.put(letters))
         marked("wal", "put", some, alone=True)
-        claimed = run(store.claim(Claim(owner="ann", lease=timedelta(minutes=1), ids=tuple(one.id for one in letters))))
+        claimed = run(store.claim(Claim(owner="ann", lease=timedelta(minutes=1), what=tuple(one.id for one in letters))))
         assert len(claimed) == size
         marked("wal", "claim", alone=True)
         rows = [LedgerRow(operation=one.id, letter=one.id, generation=1, entry=Entry.INTENDED, at=START) for one in letters]

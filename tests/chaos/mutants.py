@@ -149,7 +149,7 @@ async def counts_a_failure_twice(dlq: DeadLetters, source: Transport) -> None:
 async def _begun(dlq: DeadLetters, target: Transport, ids: Sequence[UUID]) -> tuple[UUID, list[Claimed]]:
     operation = Operation(id=uuid4(), target=target.name, started_at=datetime.now(UTC), total=len(ids))
     await dlq.desk.save([operation])
-    return operation.id, await dlq.letters.claim(Claim(owner="mutant", lease=dlq.limits.lease, ids=tuple(ids)))
+    return operation.id, await dlq.letters.claim(Claim(owner="mutant", lease=dlq.limits.lease, what=tuple(ids)))
 
 
 async def _record(dlq: DeadLetters, operation: UUID, claimed: Sequence[Claimed], entry: Entry) -> None:

@@ -90,9 +90,9 @@ async def life(url: str) -> list[bytes]:
         # A slow worker claims it, falls asleep, and its lease ends; whoever comes next takes over, and the sleeper is told.
         now = again.updated_at + timedelta(hours=1)
         minute = timedelta(minutes=1)
-        (asleep,) = await dlq.letters.claim(Claim(owner="asleep", lease=minute, ids=(letter.id,)), now=now)
+        (asleep,) = await dlq.letters.claim(Claim(owner="asleep", lease=minute, what=(letter.id,)), now=now)
         later = now + 2 * minute
-        (awake,) = await dlq.letters.claim(Claim(owner="awake", lease=minute, ids=(letter.id,)), now=later)
+        (awake,) = await dlq.letters.claim(Claim(owner="awake", lease=minute, what=(letter.id,)), now=later)
         assert await dlq.letters.settle([Settlement.of(asleep.lease, Completed())], now=later) == [Settled.LEASE_LOST]
         assert awake.lease.token > asleep.lease.token
         assert await dlq.letters.settle([Settlement.of(awake.lease, Released())], now=later) == [Settled.DONE]

@@ -103,7 +103,7 @@ def test_letters_that_differ_are_left_alone_until_one_says_otherwise(shell: Shel
 def test_letters_that_somebody_holds_are_told_of(shell: Shell) -> None:
     filled(shell)
     with shell.store() as dlq:
-        dlq.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, query=dlq.within()))
+        dlq.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, what=dlq.within()))
     out = shell("copy", "sqlite:redrive.db", "sqlite:new.db", status=1).out
     assert "1 letter is held by somebody and not copied; run it again when it is settled." in out
     assert "Not verified: 2 of 3 letters of sqlite:redrive.db are in sqlite:new.db, unchanged." in out

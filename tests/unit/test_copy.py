@@ -170,7 +170,7 @@ def test_a_letter_that_somebody_holds_is_not_copied_until_it_is_settled() -> Non
     source, target = in_memory(letter("1", status=Status.EXHAUSTED), letter("2")), in_memory()
 
     async def story() -> None:
-        (claimed,) = await source.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, ids=(letter("1").id,)))
+        (claimed,) = await source.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, what=(letter("1").id,)))
         report = await copy(source, target)
         assert (report.copied, report.held, report.held_ids) == (1, 1, (letter("1").id,))
         assert not report.is_verified
@@ -185,7 +185,7 @@ def test_a_lease_in_the_target_makes_no_difference() -> None:
     source, target = in_memory(letter("1", status=Status.QUARANTINED)), in_memory(letter("1", status=Status.QUARANTINED))
 
     async def story() -> None:
-        await target.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, ids=(letter("1").id,)))
+        await target.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, what=(letter("1").id,)))
         assert (await copy(source, target)).already == 1
 
     asyncio.run(story())
@@ -195,7 +195,7 @@ def test_overwriting_takes_nothing_from_who_holds_it() -> None:
     source, target = in_memory(letter("1", body=b"ours")), in_memory(letter("1", body=b"theirs"))
 
     async def story() -> None:
-        await target.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, ids=(letter("1").id,)))
+        await target.letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=1, what=(letter("1").id,)))
         report = await copy(source, target, overwrite=True)
         assert (report.differing, report.replaced, report.is_verified) == (1, 0, False)
         assert (await all_of(target.letters))[0].body == b"theirs"

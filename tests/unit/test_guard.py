@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from redrive import Bury, Discard, Message, NotHeld, Policy, RedriveError, Retry, RetryPlan, Status, blocking, custom, where
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.policy import Case
+from redrive.testing.kit.samples import LANE
 from tests.unit.flaky import NO_RETRY, Flaky, both, counted, guarded, letters
 
 
@@ -179,7 +180,7 @@ def test_a_letter_under_a_retry_plan_comes_due(dlq: blocking.DeadLetters, policy
     (letter,) = letters(dlq)
     assert letter.retry.next_retry_at == letter.dead_lettered_at + timedelta(minutes=minutes)
     due = dlq.letters.claim(
-        Claim(owner="me", lease=timedelta(seconds=30)), now=letter.dead_lettered_at + timedelta(minutes=minutes)
+        Claim(owner="me", lease=timedelta(seconds=30), what=Due(LANE)), now=letter.dead_lettered_at + timedelta(minutes=minutes)
     )
     assert [one.letter.id for one in due] == [letter.id]
 

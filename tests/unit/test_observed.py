@@ -83,7 +83,7 @@ class Faltering(MemoryLetters):
 
 VERBS = frozenset(name for name, value in vars(LetterStore).items() if inspect.iscoroutinefunction(value))
 
-CLAIM = Claim(owner="me", lease=timedelta(minutes=1), query=EVERYTHING)
+CLAIM = Claim(owner="me", lease=timedelta(minutes=1), what=EVERYTHING)
 
 CALLS: dict[str, Callable[[LetterStore], Coroutine[Any, Any, Any]]] = {
     "put": lambda store: store.put([letter(1), letter(2)], now=NOW),
@@ -93,7 +93,7 @@ CALLS: dict[str, Callable[[LetterStore], Coroutine[Any, Any, Any]]] = {
     "tally": lambda store: store.tally(Field.STATUS, now=NOW),
     "groups": lambda store: store.groups(EVERYTHING, now=NOW),
     "claim": lambda store: store.claim(CLAIM, now=NOW),
-    "wait": lambda store: store.wait(timedelta()),
+    "wait": lambda store: store.wait([], timedelta()),
     "extend": lambda store: store.extend((), timedelta(minutes=1), now=NOW),
     "settle": lambda store: store.settle([], now=NOW),
     "amend": lambda store: store.amend([Amendment(id=UUID(int=0))], now=NOW),

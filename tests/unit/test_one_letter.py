@@ -28,7 +28,7 @@ def id(dlq: blocking.DeadLetters) -> UUID:
 
 
 def claim(dlq: blocking.DeadLetters, id: UUID, lease: timedelta = timedelta(minutes=1)) -> Claim:
-    return Claim(owner="test", lease=lease, ids=(id,))
+    return Claim(owner="test", lease=lease, what=(id,))
 
 
 def test_a_letter_is_archived_and_restored(dlq: blocking.DeadLetters, id: UUID) -> None:

@@ -16,12 +16,13 @@ import asyncpg
 import pytest
 
 from dev.engines.registry import ENGINES
-from redrive import AnswerLost, Claim, StoreUnavailable, blocking
+from redrive import AnswerLost, Claim, Due, StoreUnavailable, blocking
 from redrive.backends.postgres import PostgresLetters, opened
 from redrive.engine.observed import ObservedLetters
 from redrive.model.arrival import Held
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.testing import START, Proxy, letter
+from redrive.testing.kit.samples import LANE
 from redrive.testing.servers import Server
 from tests.engines import OwnEngine
 
@@ -148,7 +149,7 @@ def test_schemas_of_one_database_are_apart(server: Server, url: str) -> None:
             assert await ours.put([letter(due=START)], now=START) == [Held.NEW]
             assert await theirs.count(now=START) == 0
             assert await theirs.put([letter(due=START)], now=START) == [Held.NEW]
-            claims = [await store.claim(Claim(owner="ann", lease=LEASE), now=START) for store in (ours, theirs)]
+            claims = [await store.claim(Claim(owner="ann", lease=LEASE, what=Due(LANE)), now=START) for store in (ours, theirs)]
             assert [len(claimed) for claimed in claims] == [1, 1]
 
     asyncio.run(scene())
@@ -162,7 +163,7 @@ def test_many_callers_share_a_small_pooler(own_engine: OwnEngine, server: Server
         done: list[str] = []
         for name in names:
             assert await store.put([letter(name, due=START)], now=START) == [Held.NEW]
-            claimed = await store.claim(Claim(owner=str(number), lease=LEASE, limit=2), now=START)
+            claimed = await store.claim(Claim(owner=str(number), lease=LEASE, limit=2, what=Due(LANE)), now=START)
             answers = await store.settle([Settlement.of(one.lease, Completed()) for one in claimed], now=START)
             assert set(answers) <= {Settled.DONE}
             done += [one.letter.source_id for one in claimed]
@@ -173,7 +174,7 @@ def test_many_callers_share_a_small_pooler(own_engine: OwnEngine, server: Server
         where = f"{pooler.url}?schema={namespace}&pool=4"
         async with used(where) as one, used(where) as other:
             done = await asyncio.gather(*(work(store, number) for number, store in enumerate([one, other] * 10)))
-            left = await one.claim(Claim(owner="rest", lease=LEASE, limit=500), now=START)
+            left = await one.claim(Claim(owner="rest", lease=LEASE, limit=500, what=Due(LANE)), now=START)
             finished = Counter(name for names in done for name in names) + Counter(one.letter.source_id for one in left)
             assert finished == Counter(f"{number}/{item}" for number in range(20) for item in range(10))
 
@@ -188,7 +189,7 @@ def test_a_large_batch_is_one_batch(url: str) -> None:
             assert set(await store.put(letters, now=START)) == {Held.NEW}
             assert set(await store.put(letters, now=START)) == {Held.DUPLICATE}
             assert [one and one.id for one in await store.get(ids[:1000], now=START)] == ids[:1000]
-            claimed = await store.claim(Claim(owner="ann", lease=LEASE, limit=1000, ids=tuple(ids[:1000])), now=START)
+            claimed = await store.claim(Claim(owner="ann", lease=LEASE, limit=1000, what=tuple(ids[:1000])), now=START)
             assert [one.letter.id for one in claimed] == ids[:1000]
             ends = [Settlement.of(one.lease, Completed()) for one in claimed]
             assert set(await store.settle(ends, now=START)) == {Settled.DONE}
@@ -302,7 +303,7 @@ def test_those_who_wait_are_woken_by_a_notice(server: Server, url: str, own_engi
 
     async def scene() -> None:
         async with used(theirs, mine) as waiter, used(url, "&listen=yes") as other:
-            waiting = asyncio.ensure_future(waiter.wait(timedelta(hours=1)))
+            waiting = asyncio.ensure_future(waiter.wait([LANE], timedelta(hours=1)))
             await asyncio.wait([waiting], timeout=0.5)
             assert not waiting.done()
             await other.put([letter(due=START)])
@@ -315,11 +316,11 @@ def test_those_who_wait_are_woken_by_a_notice(server: Server, url: str, own_engi
 def test_where_nothing_can_be_heard_those_who_wait_look_for_themselves(url: str) -> None:
     async def scene() -> None:
         async with used(url, "&listen=127.0.0.1:1") as letters:
-            waiting = asyncio.ensure_future(letters.wait(timedelta(hours=1)))
+            waiting = asyncio.ensure_future(letters.wait([LANE], timedelta(hours=1)))
             await asyncio.wait([waiting], timeout=0.2)
             assert not waiting.done()
             await letters.put([letter(due=START)])
             await asyncio.wait_for(waiting, 20)
-            assert len(await letters.claim(Claim(owner="ann", lease=LEASE))) == 1
+            assert len(await letters.claim(Claim(owner="ann", lease=LEASE, what=Due(LANE)))) == 1
 
     asyncio.run(scene())

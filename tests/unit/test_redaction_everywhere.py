@@ -286,7 +286,7 @@ def test_what_a_target_says_when_it_fails_again_is_redacted_too(tmp_path: Path) 
     with blocking.open(f"sqlite:{tmp_path}/redrive.db", redact=RULES) as dlq:
         first = dlq.capture({"ok": 1}, ValueError("x"), source="orders").letter
         dlq.redrive(broken, query=EVERYTHING)
-        (claimed,) = dlq.letters.claim(Claim(owner="me", lease=timedelta(seconds=60), ids=(first.id,), limit=1))
+        (claimed,) = dlq.letters.claim(Claim(owner="me", lease=timedelta(seconds=60), what=(first.id,), limit=1))
         attempt = Attempt(at=first.dead_lettered_at, occurrence=first.id, message=TEXT)
         dlq.settle(claimed, Failed(attempt=attempt, failure=Failure(type="x", message=TEXT)))
         assert dlq.get(first.id).attempts == 3

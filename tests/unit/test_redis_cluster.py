@@ -17,10 +17,11 @@ from redrive.backends.redis import RedisLetters
 from redrive.model.arrival import Held
 from redrive.model.errors import AnswerLost, BadSettings, StoreUnavailable
 from redrive.model.finding import Health
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.letter import Letter
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.testing import letter
+from redrive.testing.kit.samples import LANE
 from redrive.testing.servers import Server
 from redrive.testing.watcher import until
 from tests.engines import OwnEngine
@@ -66,7 +67,7 @@ def test_a_node_that_is_down_makes_the_store_unavailable_and_loses_nothing(clust
 
     async def live(letters: RedisLetters) -> None:
         await letters.put(some(100))
-        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=40))
+        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=40, what=Due(LANE)))
         await asyncio.to_thread(cluster.nodes[1].kill)
         with pytest.raises(AnswerLost, match="part of the batch was done"):
             await letters.put(some(100, first=100))
@@ -105,7 +106,7 @@ def test_letters_are_followed_to_where_their_slot_moved(cluster: Cluster) -> Non
             end_moving(cluster.nodes, slot, cluster.nodes[2])
         assert set(await until_held(letters, some(100, first=100))) <= {Held.NEW, Held.DUPLICATE}
         assert len((await letters.find(limit=1000)).letters) == await letters.count() == 200
-        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=200))
+        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=200, what=Due(LANE)))
         assert await letters.settle([Settlement.of(one.lease, Completed()) for one in claimed]) == [Settled.DONE] * 200
 
     used(cluster.url, live)
@@ -121,7 +122,7 @@ def test_a_replica_that_took_over_has_what_was_replicated_and_goes_on(cluster: C
 
     async def live(letters: RedisLetters) -> None:
         await letters.put(some(100))
-        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=100))
+        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=100, what=Due(LANE)))
         assert until(lambda: _offset(first) == _offset(replica), PATIENCE), "replication is asynchronous"
         await asyncio.to_thread(first.kill)
         assert set(await until_held(letters, some(100, first=100))) <= {Held.NEW, Held.DUPLICATE}

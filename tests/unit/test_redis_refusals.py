@@ -23,10 +23,11 @@ from redrive.model.errors import (
     StoreUnavailable,
 )
 from redrive.model.finding import Health
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.query import EVERYTHING
 from redrive.model.settlement import Completed, Settlement
 from redrive.testing import letter
+from redrive.testing.kit.samples import LANE
 from tests.engines import OwnEngine
 from tests.unit.redis_use import examined, held, location, refusal, used
 
@@ -165,7 +166,7 @@ def test_the_rights_that_the_docs_name_are_enough(own_engine: OwnEngine) -> None
 
     async def live(letters: RedisLetters) -> None:
         await letters.put([letter("1", due=datetime(2025, 1, 1, tzinfo=UTC))])
-        (claimed,) = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1)))
+        (claimed,) = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), what=Due(LANE)))
         await letters.extend([claimed.lease], timedelta(hours=2))
         await letters.settle([Settlement.of(claimed.lease, Completed())])
         assert len((await letters.groups()).groups) == len((await letters.find()).letters) == await letters.count() == 1

@@ -26,10 +26,11 @@ from redrive.model.errors import (
     StoreUnavailable,
 )
 from redrive.model.finding import Health
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.query import EVERYTHING
 from redrive.model.settlement import Completed, Released, Settled, Settlement
 from redrive.testing import LetterMachine, letter
+from redrive.testing.kit.samples import LANE
 from redrive.testing.kit.strategies import effort
 from redrive.testing.proxy import Proxy
 from redrive.testing.servers import free_port
@@ -106,7 +107,7 @@ def test_tokens_rise_although_the_servers_clock_was_once_ahead(namespace: str) -
         await letters.put([letter("1")])
         tokens = []
         for _ in range(3):
-            (claimed,) = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), ids=(letter("1").id,)))
+            (claimed,) = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), what=(letter("1").id,)))
             await letters.settle([Settlement.of(claimed.lease, Released())])
             tokens.append(claimed.lease.token)
         return tokens
@@ -133,7 +134,7 @@ def test_what_was_confirmed_survives_a_restart_and_the_store_goes_on(own_engine:
 
     async def restart(letters: RedisLetters) -> None:
         await letters.put([letter(str(number), due=datetime(2025, 1, 1, tzinfo=UTC)) for number in range(20)])
-        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=5))
+        claimed = await letters.claim(Claim(owner="ann", lease=timedelta(hours=1), limit=5, what=Due(LANE)))
         before = (await letters.find(limit=100)).letters
         # Not on the loop: it is to notice that its connections are gone.
         await asyncio.to_thread(getattr(server, how))
@@ -143,7 +144,7 @@ def test_what_was_confirmed_survives_a_restart_and_the_store_goes_on(own_engine:
         server.start()
         assert (await letters.find(limit=100)).letters == before
         assert await letters.settle([Settlement.of(one.lease, Completed()) for one in claimed]) == [Settled.DONE] * 5
-        again = await letters.claim(Claim(owner="bob", lease=timedelta(hours=1)))
+        again = await letters.claim(Claim(owner="bob", lease=timedelta(hours=1), what=Due(LANE)))
         assert len(again) == 15
         assert min(one.lease.token for one in again) > claimed[0].lease.token
 
@@ -217,6 +218,7 @@ import asyncio, os
 from redrive.backends.redis import opened
 from redrive.testing import LetterMachine, letter
 from redrive.testing.kit.strategies import effort
+from redrive.testing.kit.samples import LANE
 letters = opened({location(os.environ["REDRIVE_TEST_REDIS"], prefix=namespace)!r}).letters
 loop = asyncio.new_event_loop()
 loop.run_until_complete(letters.put([letter("parent")]))

@@ -46,7 +46,7 @@ async def thefts(dlq: DeadLetters, id: UUID) -> list[Any]:
     over = loop.time() + 1.5 * LEASE.total_seconds()
     stolen: list[Any] = []
     while loop.time() < over and not stolen:
-        stolen += await dlq.letters.claim(Claim(owner="thief", lease=LEASE, ids=(id,)))
+        stolen += await dlq.letters.claim(Claim(owner="thief", lease=LEASE, what=(id,)))
         await asyncio.sleep(LEASE.total_seconds() / 20)
     return stolen
 
@@ -99,7 +99,7 @@ def test_an_owner_that_lost_its_lease_settles_nothing() -> None:
                 stolen: list[Any] = []
                 while not stolen:
                     # No await that lets a heartbeat run: the loop is blocked, as a busy handler would.
-                    stolen = await dlq.letters.claim(Claim(owner="other", lease=timedelta(hours=1), ids=(id,)))
+                    stolen = await dlq.letters.claim(Claim(owner="other", lease=timedelta(hours=1), what=(id,)))
                 return [Delivered(confirmed=True)]
 
             report = await dlq.redrive(Target(blocks_the_loop), query=EVERYTHING)
@@ -113,7 +113,7 @@ def test_what_is_not_open_is_skipped_and_what_is_unknown_too(tell: Tell) -> None
     async def story(dlq: DeadLetters) -> None:
         done, held, free = [await captured(dlq, text) for text in ("done", "held", "free")]
         await dlq.redrive(answering(Delivered(confirmed=True)), ids=[done])
-        await dlq.letters.claim(Claim(owner="other", lease=timedelta(hours=1), ids=(held,)))
+        await dlq.letters.claim(Claim(owner="other", lease=timedelta(hours=1), what=(held,)))
         target = answering(Delivered())
         report = await dlq.redrive(target, ids=[done, held, free, free, uuid4()])
         assert (report.entries, report.skipped) == ({Entry.SENT: 1}, 3)

@@ -64,7 +64,7 @@ def test_a_redriven_message_that_fails_again_reopens_the_same_letter_and_voids_i
         assert letter.failure.message == "down again"
         assert await dlq.letters.count() == 1
 
-        (claimed,) = await dlq.letters.claim(Claim(owner="slow", lease=timedelta(hours=1), ids=(id,)))
+        (claimed,) = await dlq.letters.claim(Claim(owner="slow", lease=timedelta(hours=1), what=(id,)))
         late = Message(body=b"raw", id="7", headers=(("redrive-id", str(id).encode()), ("redrive-generation", b"2")))
         assert (await dlq.capture(late, BAD, source="orders")).held is Held.REOPENED
         assert await dlq.letters.settle([Settlement.of(claimed.lease, Completed())]) == [Settled.LEASE_LOST]

@@ -9,11 +9,11 @@ import pytest
 from redrive import EVERYTHING, AnswerLost, Letter
 from redrive.backends.memory.letters import MemoryLetters
 from redrive.engine.settle import settle
-from redrive.model.lease import Claim, Lease
+from redrive.model.lease import Claim, Due, Lease
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement
 from redrive.ports.inline import drive
 from redrive.testing import START, Faulty, Moment, attempt, letter, raising
-from redrive.testing.kit.samples import occurrence
+from redrive.testing.kit.samples import LANE, occurrence
 
 LOST = AnswerLost("the connection broke; it may have been done")
 OPERATION = occurrence("operation")
@@ -28,7 +28,7 @@ OUTCOMES: list[Outcome] = [
 def claimed_store() -> tuple[Faulty, Lease]:
     store = Faulty(MemoryLetters())
     drive(store.put([letter(due=START)]))
-    (claimed,) = drive(store.claim(Claim(owner="ann", lease=timedelta(hours=1))))
+    (claimed,) = drive(store.claim(Claim(owner="ann", lease=timedelta(hours=1), what=Due(LANE))))
     return store, claimed.lease
 
 
@@ -52,7 +52,7 @@ def test_a_settlement_whose_answer_was_lost_is_done_once_and_known_to_be(outcome
 def test_a_lease_that_another_took_over_is_lost_whatever_became_of_the_answer(outcome: Outcome) -> None:
     store, lease = claimed_store()
     drive(store.settle([Settlement.of(lease, Released())]))
-    (taken,) = drive(store.claim(Claim(owner="bob", lease=timedelta(hours=1))))
+    (taken,) = drive(store.claim(Claim(owner="bob", lease=timedelta(hours=1), what=Due(LANE))))
     store.lay("settle", Moment.AFTER, raising(LOST))
     assert drive(settle(store, [Settlement.of(lease, outcome)])) == [Settled.LEASE_LOST]
     assert drive(store.settle([Settlement.of(taken.lease, Completed())])) == [Settled.DONE]

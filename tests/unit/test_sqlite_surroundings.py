@@ -18,10 +18,10 @@ def test_leases_end_although_the_clock_was_once_ahead(tmp_path: Path) -> None:
     with blocking.open(url) as dlq:
         id = dlq.capture("a", ValueError("bad"), source="orders").letter.id
         ahead = datetime.now(UTC) + timedelta(days=300)
-        assert len(dlq.letters.claim(Claim(owner="ahead", lease=timedelta(milliseconds=1), ids=(id,)), now=ahead)) == 1
+        assert len(dlq.letters.claim(Claim(owner="ahead", lease=timedelta(milliseconds=1), what=(id,)), now=ahead)) == 1
     with blocking.open(url) as dlq:
         deadline = time.monotonic() + 20
-        while not dlq.letters.claim(Claim(owner="today", lease=timedelta(milliseconds=300), ids=(id,))):
+        while not dlq.letters.claim(Claim(owner="today", lease=timedelta(milliseconds=300), what=(id,))):
             assert time.monotonic() < deadline, "the lease of the clock that was ahead never ended"
         while dlq.get(id).status is Status.RETRYING:
             assert time.monotonic() < deadline, "the store's clock stands still"

@@ -87,7 +87,7 @@ class Redriver:
         try:
             for start in range(0, len(ids), batch):
                 some = tuple(ids[start : start + batch])
-                claimed = await self._store.claim(Claim(owner=self._owner, lease=self._lease, ids=some, limit=batch))
+                claimed = await self._store.claim(Claim(owner=self._owner, lease=self._lease, what=some, limit=batch))
                 skipped += len(some) - len(claimed)
                 if claimed:
                     driven, lost = await self._drive(operation.id, claimed)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from redrive.model.lane import Lane
 from redrive.model.letter import Letter
 from redrive.model.query import Query
 
@@ -28,13 +29,19 @@ class Claimed(Struct, frozen=True, kw_only=True, gc=False):
     lease: Lease
 
 
+class Due(Struct, frozen=True, gc=False):
+    """Letters of one lane whose next retry is due."""
+
+    lane: Lane
+    longest: bool = False
+    """Those that could have been claimed the longest, whatever their priority: so that none waits for ever."""
+
+
 class Claim(Struct, frozen=True, kw_only=True):
-    """What to claim: without `ids` or `query`, the letters whose next retry is due, highest priority first."""
+    """What to claim, how much of it, and for how long."""
 
     owner: str
     lease: timedelta
+    what: Due | Query | tuple[UUID, ...]
+    """What is due; open letters that match a query, oldest first; or just those with these ids."""
     limit: int = 100
-    ids: tuple[UUID, ...] | None = None
-    """Just these, when they are open and nobody holds them."""
-    query: Query | None = None
-    """Open letters that match and nobody holds, oldest first."""

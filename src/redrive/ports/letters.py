@@ -9,6 +9,7 @@ from uuid import UUID
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
@@ -71,15 +72,19 @@ class LetterStore(Protocol):
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         """Lease open letters that nobody holds, so that no two owners ever hold the same one at the same instant.
 
-        Due letters come highest priority first, then those that could have been claimed the longest: since their retry
-        was due, or since the lease that somebody let run out had ended. Those of a query come oldest first, those of
-        ids in the order given; what cannot be claimed is left out. An expired lease may be taken over; its owner can
-        do nothing with it any more. Tokens rise with every claim of the same letter.
+        Due letters of a lane come highest priority first, then those that could have been claimed the longest: since
+        their retry was due, or since the lease that somebody let run out had ended; with `Due.longest`, priorities do not
+        count. Those of a query come oldest first, those of ids in the order given; what cannot be claimed is left out.
+        An expired lease may be taken over; its owner can do nothing with it any more. Tokens rise with every claim of the
+        same letter.
         """
         ...
 
-    async def wait(self, patience: timedelta) -> None:
-        """Return when a letter may be claimed as due, at the latest after `patience`. Changes nothing; may return early."""
+    async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
+        """Return when a letter of one of these lanes may be claimed as due, at the latest after `patience`.
+
+        Changes nothing; may return early.
+        """
         ...
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:

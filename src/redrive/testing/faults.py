@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.errors import BadSettings, StoreUnavailable
+from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
@@ -123,8 +124,8 @@ class _Wrapped(ABC):
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._around("claim", lambda: self._store.claim(claim, now=now))
 
-    async def wait(self, patience: timedelta) -> None:
-        return await self._around("wait", lambda: self._store.wait(patience))
+    async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
+        return await self._around("wait", lambda: self._store.wait(lanes, patience))
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return await self._around("extend", lambda: self._store.extend(leases, by, now=now))

@@ -17,7 +17,8 @@ from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.changes import Holding
 from redrive.model.instant import micros
-from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.lane import Lane, lane_of
+from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
 from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, matches, tally_key
@@ -104,7 +105,9 @@ class MemoryLetters:
         now = now or datetime.now(UTC)
         with self._lock:
             free = [
-                letter for letter in self._candidates(claim, now) if letter.status in OPEN and self._grip(letter.id, now) is None
+                letter
+                for letter in self._candidates(claim.what, now)
+                if letter.status in OPEN and self._grip(letter.id, now) is None
             ]
             self._token += 1
             grip = _Grip(self._token, claim.owner, now + claim.lease)
@@ -112,8 +115,8 @@ class MemoryLetters:
             self._grips.update((letter.id, grip) for letter in taken)
             return [Claimed(letter=self._seen(letter, now), lease=_lease(letter, grip)) for letter in taken]
 
-    async def wait(self, patience: timedelta) -> None:
-        await wait_and_look(self._due_in, patience)
+    async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
+        await wait_and_look(lambda: self._due_in(lanes), patience)
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         now = now or datetime.now(UTC)
@@ -159,33 +162,30 @@ class MemoryLetters:
     async def close(self) -> None:
         """Nothing is held but memory."""
 
-    async def _due_in(self) -> timedelta | None:
+    async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
         with self._lock:
-            holdings = self._holdings(self._letters).values()
-        at = min((at for held in holdings if (at := changes.claimable_at(held.letter, held)) is not None), default=None)
+            waiting = [held for held in self._holdings(self._letters).values() if lane_of(held.letter) in lanes]
+        at = min((at for held in waiting if (at := changes.claimable_at(held.letter, held)) is not None), default=None)
         return None if at is None else at - datetime.now(UTC)
 
     def _matching(self, query: Query, now: datetime | None) -> list[Letter]:
         with self._lock:
             return [letter for letter in self._all_seen(now or datetime.now(UTC)) if matches(query, letter)]
 
-    def _candidates(self, claim: Claim, now: datetime) -> Iterable[Letter]:
-        if claim.ids is not None:
-            return [letter for id in dict.fromkeys(claim.ids) if (letter := self._letter(id))]
-        if claim.query is not None:
-            wanted = (letter.id for letter in self._all_seen(now) if matches(claim.query, letter))
-            return sorted((letter for id in wanted if (letter := self._letter(id))), key=_by_age)
-        due = [
-            (
-                -letter.priority,
-                max(retry_at, self._grips[letter.id].until if letter.id in self._grips else retry_at),
-                letter.id,
-                letter,
-            )
-            for letter in map(restored, self._letters.values())
-            if letter.status is Status.PENDING and (retry_at := letter.retry.next_retry_at) is not None and retry_at <= now
-        ]
-        return [letter for _, _, _, letter in sorted(due, key=lambda entry: entry[:3])]
+    def _candidates(self, what: Due | Query | tuple[UUID, ...], now: datetime) -> Iterable[Letter]:
+        match what:
+            case Due(lane=lane, longest=longest):
+                due = [
+                    (0 if longest else -held.letter.priority, at, held.letter.id, held.letter)
+                    for held in self._holdings(self._letters).values()
+                    if lane_of(held.letter) == lane and (at := changes.claimable_at(held.letter, held)) is not None and at <= now
+                ]
+                return [letter for *_, letter in sorted(due, key=lambda entry: entry[:3])]
+            case tuple():
+                return [letter for id in dict.fromkeys(what) if (letter := self._letter(id))]
+            case _:
+                wanted = (letter.id for letter in self._all_seen(now) if matches(what, letter))
+                return sorted((letter for id in wanted if (letter := self._letter(id))), key=_by_age)
 
     def _letter(self, id: UUID) -> Letter | None:
         data = self._letters.get(id)

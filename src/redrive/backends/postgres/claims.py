@@ -8,29 +8,33 @@ from redrive.model.status import OPEN
 
 _OPEN = ", ".join(f"'{status}'" for status in sorted(OPEN))
 _UNTIL = f"{NOW} + $2::bigint"
-_WHAT_A_CLAIM_NEEDS = "l.id, l.data, l.version, l.priority, CASE WHEN l.status = 'pending' THEN l.next_retry_at END AS retry_at"
+_WHAT_A_CLAIM_NEEDS = (
+    "l.id, l.data, l.version, l.lane, l.priority, CASE WHEN l.status = 'pending' THEN l.next_retry_at END AS retry_at"
+)
 _ANSWER = f"SELECT chosen.data, chosen.version, taken.token, taken.until, {NOW} AS now"
 
 
 def next_due(schema: str) -> str:
-    """How many microseconds until a letter may be claimed as due; NULL: none waits for a retry."""
-    first = f"SELECT c.at FROM {schema}.claims c WHERE c.is_due AND c.priority = level.priority ORDER BY c.at LIMIT 1"
+    """How many microseconds until a letter of these lanes, the parameter, may be claimed as due; NULL: none waits for a retry."""
+    waits = f"FROM {schema}.claims c WHERE c.is_due AND c.lane = road.number"
+    first = f"SELECT c.at {waits} AND c.priority = level.priority ORDER BY c.at LIMIT 1"
     return f"""
-        WITH RECURSIVE level (priority) AS (
-            (SELECT c.priority FROM {schema}.claims c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1)
-            UNION ALL
-            SELECT (
-                SELECT c.priority FROM {schema}.claims c WHERE c.is_due AND c.priority < level.priority
-                ORDER BY c.priority DESC LIMIT 1
-            ) FROM level WHERE level.priority IS NOT NULL
-        )
-        SELECT min(({first})) - {CLOCK} FROM level
+        SELECT min((
+            WITH RECURSIVE level (priority) AS (
+                (SELECT c.priority {waits} ORDER BY c.priority DESC LIMIT 1)
+                UNION ALL
+                SELECT (SELECT c.priority {waits} AND c.priority < level.priority ORDER BY c.priority DESC LIMIT 1)
+                FROM level WHERE level.priority IS NOT NULL
+            )
+            SELECT min(({first})) FROM level
+        )) - {CLOCK} FROM unnest($1::bigint[]) AS road (number)
     """
 
 
-def claim_due(schema: str) -> str:
-    """Lease what is due: parameters are the instant, the lease in microseconds, the owner and the limit."""
-    return f"SELECT data, version, token, until, clock FROM {schema}.claim_due($1, $2, $3, $4)"
+def claim_due(schema: str, *, longest: bool) -> str:
+    """Lease what is due: parameters are the instant, the lease in microseconds, the owner, the lane and the limit."""
+    function = "claim_longest" if longest else "claim_due"
+    return f"SELECT data, version, token, until, clock FROM {schema}.{function}($1, $2, $3, $4, $5)"
 
 
 def claim_ids(schema: str, limit: int) -> str:
@@ -67,8 +71,8 @@ def _taken(schema: str) -> str:
     """Write leases on what was chosen. Should another have got it since it was looked at, that one keeps it."""
     return f"""
         taken AS (
-            INSERT INTO {schema}.claims AS c (id, priority, at, is_due, token, owner, until)
-            SELECT id, priority, greatest({_UNTIL}, retry_at), retry_at IS NOT NULL, nextval('{schema}.fence'), $3, {_UNTIL}
+            INSERT INTO {schema}.claims AS c (id, lane, priority, at, is_due, token, owner, until)
+            SELECT id, lane, priority, greatest({_UNTIL}, retry_at), retry_at IS NOT NULL, nextval('{schema}.fence'), $3, {_UNTIL}
             FROM chosen
             ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,
                 token = excluded.token, owner = excluded.owner, until = excluded.until

@@ -25,7 +25,8 @@ from redrive.model.arrival import Held
 from redrive.model.changes import Holding
 from redrive.model.errors import StoreUnavailable
 from redrive.model.instant import instant, micros
-from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.lane import Lane, lane_of
+from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
@@ -129,15 +130,16 @@ class PostgresLetters:
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         moment, limit = _micros(now), bounded(claim.limit)
         arguments: list[object] = [moment, claim.lease // _MICROSECOND, plain(claim.owner)]
-        if claim.ids is not None:
-            sql = claims.claim_ids(self._schema, limit)
-            arguments.append(list(dict.fromkeys(claim.ids)))
-        elif claim.query is not None:
-            condition = Condition(self._schema, claim.query, moment, behind=arguments)
-            sql, arguments = claims.claim_query(self._schema, condition, limit), condition.arguments
-        else:
-            sql = claims.claim_due(self._schema)
-            arguments.append(limit)
+        match claim.what:
+            case Due(lane=lane, longest=longest):
+                sql = claims.claim_due(self._schema, longest=longest)
+                arguments += [lane.number, limit]
+            case tuple() as ids:
+                sql = claims.claim_ids(self._schema, limit)
+                arguments.append(list(dict.fromkeys(ids)))
+            case query:
+                condition = Condition(self._schema, query, moment, behind=arguments)
+                sql, arguments = claims.claim_query(self._schema, condition, limit), condition.arguments
         answers: list[Claimed] = []
         copies = []
         for data, version, token, until, clock in await self._database.write(sql, *arguments):
@@ -150,11 +152,11 @@ class PostgresLetters:
         self._copies.remember(copies)
         return answers
 
-    async def wait(self, patience: timedelta) -> None:
+    async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
         if self._bell is None:
-            await wait_and_look(self._due_in, patience)
+            await wait_and_look(lambda: self._due_in(lanes), patience)
         else:
-            await wait_and_look(self._due_in, patience, rest=self._bell.rest, every=_LOOK_WHEN_TOLD)
+            await wait_and_look(lambda: self._due_in(lanes), patience, rest=self._bell.rest, every=_LOOK_WHEN_TOLD)
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         ids, tokens, generations = arrays(((lease.id, lease.token, lease.generation) for lease in leases), 3)
@@ -202,8 +204,8 @@ class PostgresLetters:
             await self._bell.close()
         await self._database.close()
 
-    async def _due_in(self) -> timedelta | None:
-        ((micros,),) = await self._database.read(claims.next_due(self._schema))
+    async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
+        ((micros,),) = await self._database.read(claims.next_due(self._schema), [lane.number for lane in lanes])
         return None if micros is None else timedelta(microseconds=micros)
 
     async def _ring(self, letters: Iterable[Letter]) -> None:
@@ -283,12 +285,12 @@ class PostgresLetters:
             return
         await connection.execute(self._sql.unclaim, [letter.id for letter in letters])
         rows = [
-            (letter.id, letter.priority, micros(at))
+            (letter.id, lane_of(letter).number, letter.priority, micros(at))
             for letter in letters
             if (at := changes.claimable_at(letter, holdings.get(letter.id))) is not None
         ]
         if rows:
-            await connection.execute(self._sql.plan, *arrays(rows, 3))
+            await connection.execute(self._sql.plan, *arrays(rows, 4))
 
 
 def _columns(letters: Iterable[Letter]) -> list[list[object]]:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import json
 
 from redrive.model.instant import micros
+from redrive.model.lane import lane_of
 from redrive.model.letter import Letter
 from redrive.model.query import last_name, searchable
 from redrive.model.stored import stored
@@ -15,14 +16,15 @@ from redrive.model.stored import stored
 TYPES = {
     "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "status": "text",
     "generation": "bigint", "category": "text", "error": "text", "error_name": "text", "fingerprint": "text", "tags": "text", "words": "text",
-    "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
+    "lane": "bigint", "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
     "next_retry_at": "bigint", "expires_at": "bigint", "data": "bytea", "token": "bigint", "at": "bigint", "version": "bigint",
 }  # fmt: skip
 """How each column travels."""
 
 COLUMNS = (
     "id", "namespace", "source", "source_id", "key", "kind", "status", "generation", "category", "error", "error_name",
-    "fingerprint", "tags", "words", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
+    "fingerprint", "tags", "words", "lane", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at",
+    "expires_at", "data",
 )  # fmt: skip
 """What is written of a letter, in this order."""
 
@@ -51,6 +53,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         plain(failure.fingerprint),
         json.encode([plain(tag) for tag in letter.tags]).decode() if letter.tags else None,
         searchable(letter),
+        lane_of(letter).number,
         letter.priority,
         letter.attempts,
         micros(letter.dead_lettered_at),

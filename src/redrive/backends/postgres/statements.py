@@ -14,7 +14,7 @@ from msgspec import Struct
 from redrive.backends.postgres.query import NOW
 from redrive.backends.postgres.rows import COLUMNS, SETTLED, selected, unnested
 
-_CHANGING = tuple(name for name in COLUMNS if name not in ("id", "namespace", "source", "source_id"))
+_CHANGING = tuple(name for name in COLUMNS if name not in ("id", "namespace", "source", "source_id", "lane"))
 _PLANNED = "a.status = 'pending' AND a.next_retry_at IS NOT NULL"
 
 
@@ -55,8 +55,8 @@ def statements(schema: str) -> Statements:
                 WHERE NOT EXISTS (SELECT 1 FROM known)
             ),
             planned AS (
-                INSERT INTO {claims} (id, priority, at, is_due) SELECT a.id, a.priority, a.next_retry_at, true FROM a
-                WHERE {_PLANNED} AND NOT EXISTS (SELECT 1 FROM known)
+                INSERT INTO {claims} (id, lane, priority, at, is_due)
+                SELECT a.id, a.lane, a.priority, a.next_retry_at, true FROM a WHERE {_PLANNED} AND NOT EXISTS (SELECT 1 FROM known)
             )
             SELECT id FROM known
         """,
@@ -68,8 +68,8 @@ def statements(schema: str) -> Statements:
             FROM {unnested(COLUMNS, first=1)} WHERE l.id = a.id
         """,
         plan=f"""
-            INSERT INTO {claims} (id, priority, at, is_due)
-            SELECT a.id, a.priority, a.at, true FROM {unnested(("id", "priority", "at"), first=1)}
+            INSERT INTO {claims} (id, lane, priority, at, is_due)
+            SELECT a.id, a.lane, a.priority, a.at, true FROM {unnested(("id", "lane", "priority", "at"), first=1)}
         """,
         unclaim=f"DELETE FROM {claims} c WHERE c.id = ANY ($1)",
         lock=f"SELECT l.id FROM {letters} l WHERE l.id = ANY ($1) ORDER BY l.id FOR UPDATE",

@@ -10,15 +10,16 @@ from uuid import UUID
 
 from msgspec import DecodeError, Struct, ValidationError, msgpack
 
-from redrive.backends.redis.keys import bytes_of, inverted
+from redrive.backends.redis.keys import bytes_of, inverted, lane_bytes
 from redrive.model.category import Category
 from redrive.model.errors import StoreCorrupt
+from redrive.model.lane import lane_of
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.status import OPEN, Status
 
 _STATE = slice(16, 17)
 _AFTER_STATE = 17
-_AFTER_DUE = 33
+_AFTER_DUE = 41
 
 _encode = msgpack.Encoder().encode
 
@@ -50,7 +51,7 @@ def card(letter: Letter, version: bytes) -> bytes:
     """The letter's card at this version."""
     failure, retry_at = letter.failure, letter.retry.next_retry_at
     if letter.status is Status.PENDING and retry_at is not None:
-        state = b"d" + inverted(letter.priority) + bytes_of(retry_at)
+        state = b"d" + lane_bytes(lane_of(letter)) + inverted(letter.priority) + bytes_of(retry_at)
     else:
         state = b"o" if letter.status in OPEN else b"c"
     fields = _encode(

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from redrive.backends.redis.cards import generation_bytes
 from redrive.backends.redis.holdings import given
-from redrive.backends.redis.keys import ABSENT, Shard, bytes_of, instant_of
+from redrive.backends.redis.keys import ABSENT, Shard, bytes_of, instant_of, lane_bytes
 from redrive.backends.redis.server import Server, all_of, all_written
 from redrive.backends.redis.walk import Asked, walked
 from redrive.backends.remote.claimed import Copies, Copy
-from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.lane import Lane
+from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import Query, bounded
 from redrive.model.status import OPEN, Status
@@ -39,20 +40,19 @@ async def claim(server: Server, claim: Claim, now: datetime | None, copies: Copi
     limit = bounded(claim.limit)
     if limit == 0:
         return []
-    if claim.ids is not None:
-        return await _claim_ids(server, claim, tuple(dict.fromkeys(claim.ids)), now, copies)
-    if claim.query is not None:
-        return await _claim_query(server, claim, claim.query, now, copies)
-    if len(server.shards) == 1:
-        shard = server.shards[0]
-        answer = await server.run("claim", shard.claiming, given(now), _end(claim.lease, now), _owner(claim), limit)
-        return _claimed(server, claim, answer, now, copies)
-    return await _claim_due(server, claim, now, copies)
+    match claim.what:
+        case Due() as due:
+            return await _claim_due(server, claim, due, now, copies)
+        case tuple() as ids:
+            return await _claim_ids(server, claim, tuple(dict.fromkeys(ids)), now, copies)
+        case query:
+            return await _claim_query(server, claim, query, now, copies)
 
 
-async def due_in(server: Server) -> timedelta | None:
-    """How long until a letter may be claimed as due; None: none waits for a retry."""
-    answers = await all_of(server.run("next", [shard.due]) for shard in server.shards)
+async def due_in(server: Server, lanes: Sequence[Lane]) -> timedelta | None:
+    """How long until a letter of these lanes may be claimed as due; None: none waits for a retry."""
+    wanted = b"".join(map(lane_bytes, lanes))
+    answers = await all_of(server.run("next", [shard.due], wanted) for shard in server.shards)
     waits = [instant_of(at) - instant_of(now) for now, at in answers if at is not None]
     return min(waits, default=None)
 
@@ -116,15 +116,19 @@ async def _claim_query(server: Server, claim: Claim, query: Query, now: datetime
     return found
 
 
-async def _claim_due(server: Server, claim: Claim, now: datetime | None, copies: Copies[bytes]) -> list[Claimed]:
-    """The first of all shards. What another took meanwhile is made up for by what comes next."""
-    limit = bounded(claim.limit)
+async def _claim_due(server: Server, claim: Claim, due: Due, now: datetime | None, copies: Copies[bytes]) -> list[Claimed]:
+    limit, how = bounded(claim.limit), (lane_bytes(due.lane), int(due.longest))
+    if len(server.shards) == 1:
+        shard = server.shards[0]
+        answer = await server.run("claim", shard.claiming, given(now), _end(claim.lease, now), _owner(claim), limit, *how)
+        return _claimed(server, claim, answer, now, copies)
+    # The first of all shards. What another took meanwhile is made up for by what comes next.
     found: list[Claimed] = []
     while len(found) < limit:
         missing = limit - len(found)
-        heads = await all_of(server.run("peek", [shard.cards, shard.due], given(now), missing) for shard in server.shards)
+        heads = await all_of(server.run("peek", [shard.cards, shard.due], given(now), missing, *how) for shard in server.shards)
         wishes = [
-            Wish((member,), member[16:], version)
+            Wish((member[16:] if due.longest else member,), member[24:], version)
             for _, *rest in heads
             for member, version in zip(rest[::2], rest[1::2], strict=True)
         ]

@@ -9,6 +9,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from redrive.model.instant import instant, micros
+from redrive.model.lane import Lane
 from redrive.model.letter import Letter
 from redrive.model.query import Field, last_name
 from redrive.model.status import Status
@@ -51,7 +52,7 @@ class Shard(Struct, frozen=True, kw_only=True):
 
     @property
     def due(self) -> bytes:
-        """Sorted: inverted priority, since when it may be claimed, id."""
+        """Sorted: lane, inverted priority, since when it may be claimed, id."""
         return self.tag + b"due"
 
     @property
@@ -106,6 +107,10 @@ def instant_of(raw: bytes) -> datetime:
 def inverted(priority: int) -> bytes:
     """Eight bytes that sort the highest priority first."""
     return max(0, min(_BIAS - 1 - priority, 2**64 - 1)).to_bytes(8, "big")
+
+
+def lane_bytes(lane: Lane) -> bytes:
+    return lane.number.to_bytes(8, "big", signed=True)
 
 
 def text_bytes(text: str) -> bytes:

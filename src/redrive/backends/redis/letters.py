@@ -17,6 +17,7 @@ from redrive.backends.remote.claimed import Copies
 from redrive.backends.remote.loops import PerLoop
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.paging import last_group, last_letter, page
@@ -88,8 +89,8 @@ class RedisLetters:
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await claims.claim(await self._writable(), claim, now, self._copies)
 
-    async def wait(self, patience: timedelta) -> None:
-        await wait_and_look(self._due_in, patience)
+    async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
+        await wait_and_look(lambda: self._due_in(lanes), patience)
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return await claims.extend(await self._writable(), leases, by, now)
@@ -120,8 +121,8 @@ class RedisLetters:
     async def close(self) -> None:
         await self._servers.close()
 
-    async def _due_in(self) -> timedelta | None:
-        return await claims.due_in(await self.server())
+    async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
+        return await claims.due_in(await self.server(), lanes)
 
     async def _connected(self) -> Server:
         server = await opening.connected(self.address)

@@ -13,45 +13,67 @@ from msgspec.structs import replace
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding, claimable_at
 from redrive.model.instant import instant, micros
-from redrive.model.lease import Lease
+from redrive.model.lane import Lane, lane_of
+from redrive.model.lease import Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.stored import restored
 
-_COLUMNS = ("id", "priority", "at", "is_due", "token", "owner", "until")
+_COLUMNS = ("id", "lane", "priority", "at", "is_due", "token", "owner", "until")
 _REPLACE = (
     "ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,"
     " token = excluded.token, owner = excluded.owner, until = excluded.until"
 )
 
 _LEVELS = """
-    WITH RECURSIVE level (priority) AS (
-        SELECT max(priority) FROM claims WHERE is_due
+    WITH RECURSIVE lane (number) AS (SELECT ?), level (priority) AS (
+        SELECT max(c.priority) FROM lane CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.lane = lane.number
         UNION ALL
-        SELECT (SELECT max(c.priority) FROM claims c WHERE c.is_due AND c.priority < level.priority)
-        FROM level WHERE level.priority IS NOT NULL
+        SELECT (
+            SELECT max(c.priority) FROM claims c INDEXED BY claims_due
+            WHERE c.is_due AND c.lane = lane.number AND c.priority < level.priority
+        )
+        FROM lane CROSS JOIN level WHERE level.priority IS NOT NULL
     )
 """
-"""The priorities that there are, without looking at more than one row of each."""
+"""The priorities that there are in a lane, without looking at more than one row of each."""
 
 _DUE = f"""{_LEVELS}
     SELECT '' AS note, l.data AS data
-    FROM level
-    CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.priority = level.priority AND c.at <= ?
+    FROM lane CROSS JOIN level
+    CROSS JOIN claims c INDEXED BY claims_due
+        ON c.is_due AND c.lane = lane.number AND c.priority = level.priority AND c.at <= ?
     CROSS JOIN letters l ON l.id = c.id
     LIMIT ?
 """
 # No ORDER BY: it would sort all that is due. The loops run level by level and along the index, which is the order.
 
+_NEXT = f"""{_LEVELS}
+    SELECT level.priority, (
+        SELECT min(c.at) FROM claims c INDEXED BY claims_due
+        WHERE c.is_due AND c.lane = lane.number AND c.priority = level.priority
+    )
+    FROM lane CROSS JOIN level WHERE level.priority IS NOT NULL
+"""
 
-def due(connection: sqlite3.Connection, moment: int, limit: int) -> list[Letter]:
-    """Letters that may be retried now, highest priority first, then the longest claimable."""
-    return [restored(data) for _, data in read_all(connection, _DUE, [moment, limit])]
+_LONGEST = """
+    SELECT c.at, c.id, l.data FROM claims c INDEXED BY claims_due CROSS JOIN letters l ON l.id = c.id
+    WHERE c.is_due AND c.lane = ? AND c.priority = ? AND c.at <= ? LIMIT ?
+"""
 
 
-def next_due(connection: sqlite3.Connection) -> datetime | None:
-    """When the next letter may be claimed as due; None: none waits for a retry."""
-    first = "SELECT min(c.at) FROM claims c INDEXED BY claims_due WHERE c.is_due AND c.priority = level.priority"
-    (at,) = connection.execute(f"{_LEVELS} SELECT min(({first})) FROM level").fetchone()
+def due(connection: sqlite3.Connection, what: Due, moment: int, limit: int) -> list[Letter]:
+    """Letters of a lane that may be retried now: highest priority first, then the longest claimable; or just the longest."""
+    lane = what.lane.number
+    if not what.longest:
+        return [restored(data) for _, data in read_all(connection, _DUE, [lane, moment, limit])]
+    levels = [level for level, at in connection.execute(_NEXT, [lane]) if at <= moment]
+    rows = [row for level in levels for row in connection.execute(_LONGEST, [lane, level, moment, limit])]
+    return [restored(data) for _, _, data in sorted(rows)[:limit]]
+
+
+def next_due(connection: sqlite3.Connection, lanes: Iterable[Lane]) -> datetime | None:
+    """When the next letter of these lanes may be claimed as due; None: none waits for a retry."""
+    at = min((at for lane in lanes for _, at in connection.execute(_NEXT, [lane.number])), default=None)
     return None if at is None else instant(at)
 
 
@@ -105,7 +127,7 @@ def unclaim(connection: sqlite3.Connection, keys: Collection[bytes]) -> None:
 def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
     """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended."""
     rows = [
-        (letter.id.bytes, letter.priority, micros(at), 1, None, None, None)
+        (letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, None, None, None)
         for letter in letters
         if (at := claimable_at(letter, holdings.get(letter.id))) is not None
     ]
@@ -116,4 +138,4 @@ def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], holdings
 def _row(letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:
     retry_at = claimable_at(letter)
     at = end if retry_at is None else max(end, micros(retry_at))
-    return (letter.id.bytes, letter.priority, at, int(retry_at is not None), token, owner, end)
+    return (letter.id.bytes, lane_of(letter).number, letter.priority, at, int(retry_at is not None), token, owner, end)

@@ -19,7 +19,8 @@ from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.changes import Changes, Holding
 from redrive.model.instant import instant, micros
-from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.lane import Lane
+from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
@@ -118,8 +119,8 @@ class SqliteLetters:
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._database.write(self._claim, (claim, now))
 
-    async def wait(self, patience: timedelta) -> None:
-        await wait_and_look(self._due_in, patience)
+    async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
+        await wait_and_look(lambda: self._due_in(lanes), patience)
 
     async def extend(self, leases: Sequence[Lease], by: timedelta, *, now: datetime | None = None) -> list[Lease | None]:
         return await self._database.write(self._extend, ((leases, by), now))
@@ -139,8 +140,8 @@ class SqliteLetters:
     async def close(self) -> None:
         await here(self._database.close)
 
-    async def _due_in(self) -> timedelta | None:
-        at = await self._database.read(claims.next_due)
+    async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
+        at = await self._database.read(lambda connection: claims.next_due(connection, lanes))
         return None if at is None else at - self._database.now(None)
 
     def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
@@ -167,23 +168,23 @@ class SqliteLetters:
         return answers
 
     def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
-        # Those who take what is due share one look at it and one statement for their leases.
-        alike = [
-            number
-            for number, (claim, given) in enumerate(requests)
-            if given is None and claim.ids is None and claim.query is None
-        ]
-        answers = dict(zip(alike, self._claim_due(connection, [requests[number][0] for number in alike]), strict=True))
+        # Those who take what is due in a lane share one look at it and one statement for their leases.
+        alike: dict[Due, list[int]] = {}
+        for number, (claim, given) in enumerate(requests):
+            if given is None and isinstance(claim.what, Due):
+                alike.setdefault(claim.what, []).append(number)
+        answers: dict[int, list[Claimed]] = {}
+        for what, numbers in alike.items():
+            wanted = [requests[number][0] for number in numbers]
+            answers |= zip(numbers, self._claim_due(connection, what, wanted), strict=True)
         for number, (claim, given) in enumerate(requests):
             if number not in answers:
                 answers[number] = self._claim_one(connection, claim, self._database.now(given))
         return [answers[number] for number in range(len(requests))]
 
-    def _claim_due(self, connection: sqlite3.Connection, wanted: list[Claim]) -> list[list[Claimed]]:
-        if not wanted:
-            return []
+    def _claim_due(self, connection: sqlite3.Connection, what: Due, wanted: list[Claim]) -> list[list[Claimed]]:
         now = self._database.now(None)
-        found = claims.due(connection, micros(now), bounded(sum(bounded(claim.limit) for claim in wanted)))
+        found = claims.due(connection, what, micros(now), bounded(sum(bounded(claim.limit) for claim in wanted)))
         answers, leases, start = [], [], 0
         for claim in wanted:
             letters = found[start : start + bounded(claim.limit)]
@@ -196,16 +197,17 @@ class SqliteLetters:
 
     def _claim_one(self, connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Claimed]:
         moment, limit = micros(now), bounded(claim.limit)
-        if claim.ids is not None:
-            wanted = tuple(dict.fromkeys(claim.ids))
-            found = table.load(connection, wanted, f"NOT {IS_LEASED}", [moment])
-            letters = [letter for id in wanted if (letter := found.get(id)) and letter.status in OPEN][:limit]
-        elif claim.query is not None:
-            condition, parameters = compiled(claim.query, now)
-            statuses = ", ".join(f"'{status}'" for status in sorted(OPEN))
-            letters = table.oldest(connection, f"{condition} AND l.status IN ({statuses})", parameters, moment, limit)
-        else:
-            letters = claims.due(connection, moment, limit)
+        match claim.what:
+            case Due() as what:
+                letters = claims.due(connection, what, moment, limit)
+            case tuple() as ids:
+                wanted = tuple(dict.fromkeys(ids))
+                found = table.load(connection, wanted, f"NOT {IS_LEASED}", [moment])
+                letters = [letter for id in wanted if (letter := found.get(id)) and letter.status in OPEN][:limit]
+            case query:
+                condition, parameters = compiled(query, now)
+                statuses = ", ".join(f"'{status}'" for status in sorted(OPEN))
+                letters = table.oldest(connection, f"{condition} AND l.status IN ({statuses})", parameters, moment, limit)
         if not letters:
             return []
         token = self._token(connection, moment)

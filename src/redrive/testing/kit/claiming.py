@@ -9,12 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.model.arrival import Held
+from redrive.model.lane import Lane
+from redrive.model.lease import Due
 from redrive.model.letter import HISTORY_LIMIT, Letter, RedriveMark, RetryPlan
 from redrive.model.query import EVERYTHING, Field, Is, Not, Or
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
 from redrive.testing.kit.clerk import Clerk, Kit
-from redrive.testing.kit.samples import START, STORED, attempt, failure, letter
+from redrive.testing.kit.samples import LANE, START, STORED, attempt, failure, letter
 
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
@@ -63,6 +65,24 @@ class Claiming(Kit):
         store.put(*letters)
         assert [one.letter.id for one in store.claim()] == sorted(one.id for one in letters)
 
+    def test_letters_come_by_how_long_they_are_due_whatever_their_priority_when_that_is_asked_for(self, store: Clerk) -> None:
+        dues = [(0, 3), (5, 2), (0, 1), (5, 9), (-1, 99), (2**40, 0), (0, 2), (7, -1)]
+        store.put(*(letter(f"{priority}/{ago}", priority=priority, due=START - ago * _MINUTE) for priority, ago in dues))
+        expected = ["-1/99", "5/9", "0/3", *sorted(["5/2", "0/2"], key=lambda name: letter(name).id), "0/1", f"{2**40}/0"]
+        first = store.claim(limit=3, what=Due(LANE, longest=True))
+        assert [one.letter.source_id for one in first] == expected[:3]
+        assert [one.letter.source_id for one in store.claim(what=Due(LANE, longest=True))] == expected[3:]
+        assert store.claim(what=Due(LANE, longest=True)) == []
+
+    def test_a_lane_has_only_its_own_letters(self, store: Clerk) -> None:
+        bills, other = Lane("default", "bills"), Lane("other", "orders")
+        store.put(*(letter(name, due=START) for name in "ab"), letter(source="bills", due=START))
+        store.put(letter(namespace="other", due=START, priority=9), letter(source="ordersx", due=START))
+        assert [one.letter.source for one in store.claim(what=Due(bills))] == ["bills"]
+        assert [one.letter.namespace for one in store.claim(what=Due(other, longest=True))] == ["other"]
+        assert {one.letter.source_id for one in store.claim()} == {"a", "b"}
+        assert store.claim() == store.claim(what=Due(Lane("orders", "default"))) == []
+
     def test_a_letter_is_due_from_its_instant_on_not_before(self, store: Clerk) -> None:
         store.put(letter(due=START + _INSTANT))
         assert store.claim() == []
@@ -82,31 +102,31 @@ class Claiming(Kit):
     @pytest.mark.parametrize("status", STORED)
     def test_only_open_letters_can_be_claimed_by_id_or_question(self, store: Clerk, status: Status) -> None:
         store.put(letter("1", status=status), letter("2", status=status))
-        assert len(store.claim(ids=(letter("1").id,))) == (status in OPEN)
-        assert len(store.claim(query=Is(Field.SOURCE_ID, "2"))) == (status in OPEN)
+        assert len(store.claim(what=(letter("1").id,))) == (status in OPEN)
+        assert len(store.claim(what=Is(Field.SOURCE_ID, "2"))) == (status in OPEN)
 
     def test_letters_of_ids_come_in_the_order_given_and_each_once(self, store: Clerk) -> None:
         store.put(*(letter(name, at=START + ord(name) * _MINUTE) for name in "abcd"), letter("left", status=Status.ARCHIVED))
         wanted = [letter(name).id for name in ("c", "a", "left", "c", "d", "b")]
-        claimed = store.claim(ids=(wanted[0], UUID(int=0), *wanted[1:]), limit=3)
+        claimed = store.claim(what=(wanted[0], UUID(int=0), *wanted[1:]), limit=3)
         assert [one.letter.source_id for one in claimed] == ["c", "a", "d"]
-        assert [one.letter.source_id for one in store.claim(ids=tuple(wanted))] == ["b"]
-        assert store.claim(ids=()) == []
+        assert [one.letter.source_id for one in store.claim(what=tuple(wanted))] == ["b"]
+        assert store.claim(what=()) == []
 
     def test_letters_of_a_question_come_oldest_first(self, store: Clerk) -> None:
         for name, hours in (("new", 3), ("old", 1), ("middle", 2)):
             store.put(letter(name, at=START + hours * _HOUR))
         store.put(letter("other", source="bills", at=START))
-        claimed = store.claim(query=Not(Is(Field.SOURCE, "bills")), limit=2)
+        claimed = store.claim(what=Not(Is(Field.SOURCE, "bills")), limit=2)
         assert [one.letter.source_id for one in claimed] == ["old", "middle"]
-        assert [one.letter.source_id for one in store.claim(query=EVERYTHING)] == ["other", "new"]
-        assert store.claim(query=Or()) == []
+        assert [one.letter.source_id for one in store.claim(what=EVERYTHING)] == ["other", "new"]
+        assert store.claim(what=Or()) == []
 
     def test_a_claim_of_none_takes_none(self, store: Clerk) -> None:
         store.put(letter(due=START))
         assert store.claim(limit=0) == []
-        assert store.claim(limit=0, ids=(letter().id,)) == []
-        assert store.claim(limit=0, query=EVERYTHING) == []
+        assert store.claim(limit=0, what=(letter().id,)) == []
+        assert store.claim(limit=0, what=EVERYTHING) == []
         assert store.one(letter().id).status is Status.PENDING
 
     def test_nobody_gets_a_letter_that_somebody_holds(self, store: Clerk) -> None:
@@ -115,9 +135,9 @@ class Claiming(Kit):
         store.now = START + _HOUR - _INSTANT
         for owner in ("ann", "bob"):
             assert store.claim(owner=owner) == []
-            assert store.claim(owner=owner, ids=(letter().id,)) == []
-            assert store.claim(owner=owner, query=EVERYTHING) == []
-            assert store.claim(owner=owner, query=Is(Field.STATUS, "retrying")) == []
+            assert store.claim(owner=owner, what=(letter().id,)) == []
+            assert store.claim(owner=owner, what=EVERYTHING) == []
+            assert store.claim(owner=owner, what=Is(Field.STATUS, "retrying")) == []
 
     @pytest.mark.parametrize("how", ["due", "ids", "query"])
     def test_an_expired_lease_can_be_taken_over(self, store: Clerk, how: str) -> None:
@@ -126,8 +146,8 @@ class Claiming(Kit):
         store.wait(hours=1)
         claims = {
             "due": lambda: store.claim(owner="bob"),
-            "ids": lambda: store.claim(owner="bob", ids=(letter().id,)),
-            "query": lambda: store.claim(owner="bob", query=Is(Field.STATUS, "pending")),
+            "ids": lambda: store.claim(owner="bob", what=(letter().id,)),
+            "query": lambda: store.claim(owner="bob", what=Is(Field.STATUS, "pending")),
         }
         (claimed,) = claims[how]()
         assert claimed.lease.owner == "bob"
@@ -290,7 +310,7 @@ class Claiming(Kit):
         assert (held.status, held.retry.retry_count, held.retry.next_retry_at) == (Status.EXHAUSTED, 2, None)
         store.wait(days=1)
         assert store.claim() == []
-        assert len(store.claim(ids=(letter().id,))) == 1
+        assert len(store.claim(what=(letter().id,))) == 1
 
     def test_failures_of_retries_are_trimmed_to_the_history_too(self, store: Clerk) -> None:
         full = tuple(attempt(f"try {number}") for number in range(HISTORY_LIMIT))

@@ -14,14 +14,14 @@ import pytest
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import drive
 from redrive.ports.letters import LetterStore
-from redrive.testing.kit.samples import START
+from redrive.testing.kit.samples import LANE, START
 
 T = TypeVar("T")
 
@@ -106,15 +106,14 @@ class Clerk:
         owner: str = "ann",
         lease: timedelta = timedelta(minutes=5),
         limit: int = 100,
-        ids: tuple[UUID, ...] | None = None,
-        query: Query | None = None,
+        what: Due | Query | tuple[UUID, ...] = Due(LANE),
     ) -> list[Claimed]:
-        claim = Claim(owner=owner, lease=lease, limit=limit, ids=ids, query=query)
+        claim = Claim(owner=owner, lease=lease, limit=limit, what=what)
         return self._run(self.store.claim(claim, now=self.now))
 
     def take(self, id: UUID, *, owner: str = "ann", lease: timedelta = timedelta(minutes=5)) -> Lease:
         """The lease on this letter, which must be free."""
-        (claimed,) = self.claim(owner=owner, lease=lease, ids=(id,))
+        (claimed,) = self.claim(owner=owner, lease=lease, what=(id,))
         return claimed.lease
 
     def extend(self, *leases: Lease, by: timedelta) -> list[Lease | None]:

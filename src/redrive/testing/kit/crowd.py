@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
 
-from redrive.model.lease import Claim, Claimed
+from redrive.model.lease import Claim, Claimed, Due
 from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Failed, Outcome, Released, Settled, Settlement
 from redrive.ports.letters import LetterStore
 from redrive.testing.kit.clerk import Run, running
-from redrive.testing.kit.samples import START, attempt, is_chaos, letter
+from redrive.testing.kit.samples import LANE, START, attempt, is_chaos, letter
 
 LETTERS = 5000 if is_chaos() else 500
 THREADS = 4
@@ -53,9 +53,9 @@ async def settle_all(store: LetterStore, owner: str, register: Register) -> None
     """Claim and settle until nothing is left: some are given back, some fail and are due again, the rest completes."""
     dice = random.Random(owner)
     claims = [
-        Claim(owner=owner, lease=HOUR, limit=7),
-        Claim(owner=owner, lease=HOUR, limit=5, query=Is(Field.STATUS, "pending")),
-        Claim(owner=owner, lease=HOUR, limit=9, ids=tuple(dice.sample(letter_ids(), 40))),
+        Claim(owner=owner, lease=HOUR, limit=7, what=Due(LANE)),
+        Claim(owner=owner, lease=HOUR, limit=5, what=Is(Field.STATUS, "pending")),
+        Claim(owner=owner, lease=HOUR, limit=9, what=tuple(dice.sample(letter_ids(), 40))),
     ]
     empty = 0
     while empty < len(claims):

@@ -121,7 +121,7 @@ class Cuts(Lines):
         # Nobody is given what is held, by whatever way they ask.
         free = witness.claim(owner="bob")
         assert len(free) == held.count(False)
-        assert store.claim(owner="cid", ids=tuple(batch.ids)) == []
+        assert store.claim(owner="cid", what=tuple(batch.ids)) == []
         store.wait(minutes=5)
         witness.wait(minutes=5)
         later = store.claim(owner="dan")
@@ -241,8 +241,8 @@ def _held(store: Clerk, name: str, with_help_of: Clerk | None = None) -> list[Le
     """Leases on a whole new batch; half of them were got by another store object."""
     batch = Batch(name)
     store.put(*batch.letters)
-    others = with_help_of.claim(ids=tuple(batch.ids[::2])) if with_help_of else []
-    return [one.lease for one in [*others, *store.claim(ids=tuple(batch.ids))]]
+    others = with_help_of.claim(what=tuple(batch.ids[::2])) if with_help_of else []
+    return [one.lease for one in [*others, *store.claim(what=tuple(batch.ids))]]
 
 
 def _ended(store: Clerk, leases: list[Lease]) -> set[Settled]:

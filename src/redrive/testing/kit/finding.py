@@ -101,7 +101,7 @@ class Finding(Kit):
         either = Or((Is(Field.TAG, "red"), Is(Field.TAG, "blue"), Is(Field.KIND, "order")))
         assert sorted(one.source_id for one in store.all(either, limit=1)) == ["both", "one"]
         assert store.count(either) == sum(store.tally(Field.SOURCE, either).values()) == 2
-        assert len(store.claim(query=either)) == len(store.claim(query=either, limit=5)) + 2
+        assert len(store.claim(what=either)) == len(store.claim(what=either, limit=5)) + 2
 
     @pytest.mark.parametrize("field", [Field.DEAD_LETTERED_AT, Field.UPDATED_AT, Field.NEXT_RETRY_AT, Field.EXPIRES_AT])
     def test_instants_a_microsecond_apart_are_told_apart(self, store: Clerk, field: Field) -> None:
@@ -225,7 +225,7 @@ class Finding(Kit):
     @pytest.mark.parametrize("status", list(Status))
     def test_a_status_is_compared_as_it_is_seen(self, store: Clerk, status: Status, op: Op) -> None:
         store.put(*_varied())
-        store.claim(ids=(letter("a").id, letter(Status.EXHAUSTED).id))
+        store.claim(what=(letter("a").id, letter(Status.EXHAUSTED).id))
         query = Is(Field.STATUS, status.value, op)
         assert _found(store, query) == _expected(store.all(), query)
 

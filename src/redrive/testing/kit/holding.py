@@ -323,7 +323,7 @@ class Holding(Kit):
     def test_without_an_instant_the_stores_own_clock_decides(self, store: Clerk, run: Run) -> None:
         store.put(letter())
         before = datetime.now(UTC)
-        claim = Claim(owner="ann", lease=_HOUR, ids=(letter().id,))
+        claim = Claim(owner="ann", lease=_HOUR, what=(letter().id,))
         (claimed,) = run(store.store.claim(claim))
         assert before - timedelta(minutes=5) < claimed.lease.until - _HOUR < datetime.now(UTC) + timedelta(minutes=5)
         (seen,) = run(store.store.get([letter().id]))

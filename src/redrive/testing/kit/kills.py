@@ -11,14 +11,14 @@ from pathlib import Path
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
-from redrive.model.lease import Claim, Lease
+from redrive.model.lease import Claim, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.model.status import Status
 from redrive.testing.kill.children import children
 from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs, running
-from redrive.testing.kit.samples import START, is_chaos, letter
+from redrive.testing.kit.samples import LANE, START, is_chaos, letter
 
 _ROUNDS = 100 if is_chaos() else 5
 _LEASE = timedelta(hours=1)
@@ -52,7 +52,7 @@ def _live(opener: Opener, place: Path, round: int, pipe: Connection) -> None:
             names = tuple(f"{round}/{number}/{item}" for item in range(_BATCH))
             run(store.put([_named(name) for name in names], now=START))
             tell(_Confirmed(held=names))
-            claimed = run(store.claim(Claim(owner=f"round {round}", lease=_LEASE, limit=2), now=START))
+            claimed = run(store.claim(Claim(owner=f"round {round}", lease=_LEASE, limit=2, what=Due(LANE)), now=START))
             leases = tuple(one.lease for one in claimed)
             tell(_Confirmed(claimed=leases))
             # One of the two is settled, the other is still held when the end comes.
@@ -136,7 +136,7 @@ def _leases_are_as_confirmed(store: Clerk, leases: dict[bytes, Lease], done: set
         else:
             # A settlement may have been made whose confirmation was never heard.
             assert status in (Status.RETRYING, Status.COMPLETED)
-            assert store.claim(ids=(lease.id,)) == []
+            assert store.claim(what=(lease.id,)) == []
             assert store.extend(lease, by=timedelta(minutes=1)) == [lease if status is Status.RETRYING else None]
 
 
@@ -144,7 +144,7 @@ def _expired_leases_can_be_taken_over(store: Clerk, leases: dict[bytes, Lease], 
     assert store.count(Is(Field.STATUS, "retrying")) == 0
     for raw, lease in leases.items():
         assert store.end(lease, Completed()) is Settled.LEASE_LOST
-        taken = store.claim(ids=(lease.id,))
+        taken = store.claim(what=(lease.id,))
         assert all(one.lease.token > lease.token for one in taken)
         assert bool(taken) == (store.one(lease.id).status is Status.RETRYING)
         assert raw not in done or not taken

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from redrive.backends.memory.letters import MemoryLetters
 from redrive.model.amendment import Amendment
-from redrive.model.lease import Claim, Lease
+from redrive.model.lease import Claim, Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, TALLIED, Field, Is, Op, Order, Query
 from redrive.model.settlement import Outcome, Settlement
@@ -21,7 +21,7 @@ from redrive.ports.inline import drive
 from redrive.ports.letters import LetterStore
 from redrive.testing.kit import strategies
 from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, running
-from redrive.testing.kit.samples import START
+from redrive.testing.kit.samples import LANE, START
 
 _MANY = 10_000
 
@@ -67,9 +67,9 @@ class LetterMachine(RuleBasedStateMachine):
         """Let every lease run out and take all there is: what a sequence left behind shows in the order of claims."""
         try:
             self.wait(timedelta(days=100))
-            self.claim(Claim(owner="due", lease=timedelta(minutes=1), limit=_MANY))
+            self.claim(Claim(owner="due", lease=timedelta(minutes=1), limit=_MANY, what=Due(LANE)))
             self.wait(timedelta(hours=1))
-            self.claim(Claim(owner="all", lease=timedelta(minutes=1), limit=_MANY, query=EVERYTHING))
+            self.claim(Claim(owner="all", lease=timedelta(minutes=1), limit=_MANY, what=EVERYTHING))
             self.wait(timedelta(hours=1))
             self.purge(EVERYTHING, _MANY)
         finally:
@@ -90,7 +90,7 @@ class LetterMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 3), hours=st.sampled_from([1, 1, 3]))
     def claim_due(self, limit: int, hours: int) -> None:
-        self.claim(Claim(owner="due", lease=timedelta(hours=hours), limit=limit))
+        self.claim(Claim(owner="due", lease=timedelta(hours=hours), limit=limit, what=Due(LANE)))
 
     @rule(claim=strategies.claims())
     def claim(self, claim: Claim) -> None:

@@ -207,7 +207,7 @@ class Mending(Kit):
         store.purge()
         assert store.get(letter().id) == [None]
         assert store.claim() == []
-        assert store.claim(ids=(letter().id,)) == []
+        assert store.claim(what=(letter().id,)) == []
         assert store.amend(Amendment(id=letter().id, priority=1)) == [Amended.MISSING]
         for by in (Field.STATUS, Field.GROUP, Field.SOURCE):
             assert store.tally(by) == {}

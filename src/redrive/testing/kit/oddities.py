@@ -65,7 +65,7 @@ class Oddities(Kit):
         store.put(one, letter("next"))
         assert store.get(letter("next").id, one.id) == [letter("next"), one]
         assert store.count(Is(Field.KEY, body[:300])) == 1
-        (claimed,) = store.claim(ids=(one.id,))
+        (claimed,) = store.claim(what=(one.id,))
         assert claimed.letter.body == body
         store.end(claimed.lease, Released())
         assert sorted(store.purge(), key=lambda each: each.source_id) == [one, letter("next")]
@@ -103,7 +103,7 @@ class Oddities(Kit):
         for field in (Field.SOURCE_ID, Field.SOURCE, Field.NAMESPACE, Field.KIND, Field.TAG, Field.GROUP, Field.ERROR):
             assert store.ids(Is(field, text)) == [odd.id], field
         assert store.tally(Field.SOURCE) == {text: 1, "orders": 1}
-        (claimed,) = store.claim(owner=text, query=Is(Field.NAMESPACE, text))
+        (claimed,) = store.claim(owner=text, what=Is(Field.NAMESPACE, text))
         assert claimed.lease.owner == text
         store.wait(hours=1)
         assert store.amend(Amendment(id=odd.id, tags=(text,), metadata={"m": text})) == [Amended.DONE]
@@ -225,7 +225,7 @@ class Oddities(Kit):
         store.put(letter("1"))
         assert other.put(letter("1"), letter("2")) == [Held.DUPLICATE, Held.NEW]
         lease = other.take(letter("1").id)
-        assert store.claim(ids=(letter("1").id,)) == []
+        assert store.claim(what=(letter("1").id,)) == []
         store.close()
         assert other.one(letter("1").id).status is Status.RETRYING
         assert other.end(lease, Completed()) is Settled.DONE

@@ -15,7 +15,7 @@ import pytest
 from redrive.engine.observed import ObservedLetters
 from redrive.model.arrival import Held
 from redrive.model.errors import AnswerLost, StoreUnavailable
-from redrive.model.lease import Claim, Claimed, Lease
+from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.query import Field
 from redrive.model.settlement import Completed, Failed, Outcome, Released, Settled, Settlement
 from redrive.model.status import Status
@@ -36,7 +36,7 @@ from redrive.testing.kit.lines import (
     until,
     within,
 )
-from redrive.testing.kit.samples import START, attempt, is_chaos
+from redrive.testing.kit.samples import LANE, START, attempt, is_chaos
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class Outages(Lines):
             remote.engine.start()
         near.check()
         assert batch.found_by(near) == len(batch.ids)
-        assert near.claim(ids=tuple(batch.ids)) == []
+        assert near.claim(what=tuple(batch.ids)) == []
         ends = [Settlement.of(lease, Completed()) for lease in leases]
         assert set(near.settle(*ends)) == {Settled.DONE}
 
@@ -165,7 +165,7 @@ class _Town:
     async def _work(self, owner: str) -> None:
         dice = random.Random(owner)
         while not self._is_over:
-            claimed = await self._heard(self._store.claim(Claim(owner=owner, lease=_LEASE, limit=7), now=START))
+            claimed = await self._heard(self._store.claim(Claim(owner=owner, lease=_LEASE, limit=7, what=Due(LANE)), now=START))
             if not claimed:
                 await asyncio.sleep(BLINK_SECONDS)
                 continue
@@ -253,7 +253,7 @@ class _Town:
         for one in witness.get(*self._completing):
             assert one is not None
             assert (one.status, one.redrive.count) in {(Status.COMPLETED, 1), (Status.RETRYING, 0)}
-        assert witness.claim(ids=tuple(self._completing)) == []
+        assert witness.claim(what=tuple(self._completing)) == []
 
 
 def _outcome(dice: random.Random, claimed: Claimed) -> Outcome:

@@ -12,13 +12,13 @@ import pytest
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.lease import Claim, Claimed
+from redrive.model.lease import Claim, Claimed, Due
 from redrive.model.query import EVERYTHING, Field, Is
 from redrive.model.settlement import Completed, Settled
 from redrive.model.status import Status
 from redrive.testing.kit.clerk import Clerk, Kit, Run, needs
 from redrive.testing.kit.crowd import HOUR, LETTERS, PATIENCE_SECONDS, THREADS, in_threads
-from redrive.testing.kit.samples import START, letter, nested
+from redrive.testing.kit.samples import LANE, START, letter, nested
 
 
 class Races(Kit):
@@ -57,9 +57,9 @@ class Races(Kit):
         store.put(letter(due=START))
 
         async def crowd() -> list[Claimed]:
-            ways = [Claim(owner=f"{number}", lease=HOUR) for number in range(5)]
-            ways += [Claim(owner=f"{number}", lease=HOUR, ids=(letter().id,)) for number in range(5, 10)]
-            ways += [Claim(owner=f"{number}", lease=HOUR, query=EVERYTHING) for number in range(10, 15)]
+            ways = [Claim(owner=f"{number}", lease=HOUR, what=Due(LANE)) for number in range(5)]
+            ways += [Claim(owner=f"{number}", lease=HOUR, what=(letter().id,)) for number in range(5, 10)]
+            ways += [Claim(owner=f"{number}", lease=HOUR, what=EVERYTHING) for number in range(10, 15)]
             answers = await asyncio.gather(*(store.store.claim(claim, now=START) for claim in ways))
             return [one for answer in answers for one in answer]
 
@@ -76,7 +76,7 @@ class Races(Kit):
                 while removed := run(store.store.purge(EVERYTHING, limit=3, now=START)):
                     purged.extend(one.id for one in removed)
                 return
-            while claimed := run(store.store.claim(Claim(owner=f"{number}", lease=HOUR, limit=3), now=START)):
+            while claimed := run(store.store.claim(Claim(owner=f"{number}", lease=HOUR, limit=3, what=Due(LANE)), now=START)):
                 claimed_ids.extend(one.letter.id for one in claimed)
                 seen = run(store.store.get([one.letter.id for one in claimed], now=START))
                 assert None not in seen, "a letter was purged while somebody held it"
@@ -94,7 +94,7 @@ class Races(Kit):
 
             def work(number: int, run: Run, id: UUID = id, answers: dict[int, list[Claimed] | list[Amended]] = answers) -> None:
                 if number:
-                    answers[1] = run(store.store.claim(Claim(owner="ann", lease=HOUR, ids=(id,)), now=START))
+                    answers[1] = run(store.store.claim(Claim(owner="ann", lease=HOUR, what=(id,)), now=START))
                 else:
                     answers[0] = run(store.store.amend([Amendment(id=id, priority=5)], now=START))
 
@@ -111,7 +111,7 @@ class Races(Kit):
         mistakes: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
             "put": lambda: store.store.put([letter("bad", metadata=hopeless)], now=START),
             "amend": lambda: store.store.amend([Amendment(id=letter("known").id, metadata=hopeless)], now=START),
-            "claim": lambda: store.store.claim(Claim(owner="ann", lease=HOUR, query=too_deep), now=START),
+            "claim": lambda: store.store.claim(Claim(owner="ann", lease=HOUR, what=too_deep), now=START),
             "purge": lambda: store.store.purge(too_deep, now=START),
         }
 

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from redrive.model.lane import Lane
 from redrive.model.letter import (
     Attempt,
     Failure,
@@ -21,6 +22,9 @@ from redrive.model.status import Status
 START = datetime(2025, 1, 1, 12, tzinfo=UTC)
 """When tests begin: before any host's clock, so that what is written here is past for a store's own clock too."""
 
+
+LANE = Lane("default", "orders")
+"""Where the letters made here are, unless a test says otherwise."""
 
 STORED = tuple(status for status in Status if status is not Status.RETRYING)
 """The statuses a letter can be stored in."""

@@ -53,7 +53,7 @@ class Searching(Kit):
         later = Failed(attempt=attempt("2"), failure=failure("OSError", "second words"), next_retry_at=START)
         store.end(claimed.lease, later)
         assert (store.count(Text("first words")), store.count(Text("second words"))) == (0, 1)
-        assert len(store.claim(query=Text("second"))) == 1
+        assert len(store.claim(what=Text("second"))) == 1
 
     @pytest.mark.parametrize("field", [Field.KEY, Field.KIND, Field.TAG, Field.NEXT_RETRY_AT, Field.EXPIRES_AT])
     def test_having_a_field_is_not_the_same_as_its_being_empty(self, store: Clerk, field: Field) -> None:

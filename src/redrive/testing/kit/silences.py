@@ -15,7 +15,7 @@ import pytest
 from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.errors import AnswerLost, StoreUnavailable
-from redrive.model.lease import Claim
+from redrive.model.lease import Claim, Due
 from redrive.model.query import Field
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.model.status import Status
@@ -23,7 +23,7 @@ from redrive.ports.letters import LetterStore
 from redrive.testing.kit.clerk import Clerk, Run
 from redrive.testing.kit.crowd import Register, in_threads, settle_all
 from redrive.testing.kit.lines import BLINK_SECONDS, PATIENCE, SHORT, Batch, Lines, ended, until, within
-from redrive.testing.kit.samples import START, is_chaos, letter
+from redrive.testing.kit.samples import LANE, START, is_chaos, letter
 from redrive.testing.proxy import Proxy
 
 _SIZE = 20
@@ -59,7 +59,7 @@ class Silences(Lines):
         assert within(_SOON, hasty.claim).is_unknown
         line.pass_answers()
         assert {one.status for one in witness.get(*batch.ids) if one} == {Status.RETRYING}
-        assert hasty.claim(ids=tuple(batch.ids)) == witness.claim() == []
+        assert hasty.claim(what=tuple(batch.ids)) == witness.claim() == []
         hasty.wait(minutes=5)
         assert len(hasty.claim()) == _SIZE
 
@@ -194,7 +194,7 @@ def _calls(store: LetterStore) -> dict[str, Callable[[], Awaitable[Any]]]:
     return {
         "put": lambda: store.put([letter("more")], now=START),
         "find": lambda: store.find(now=START),
-        "claim": lambda: store.claim(Claim(owner="ann", lease=timedelta(minutes=1)), now=START),
+        "claim": lambda: store.claim(Claim(owner="ann", lease=timedelta(minutes=1), what=Due(LANE)), now=START),
         "amend": lambda: store.amend([Amendment(id=letter().id, tags=("seen",))], now=START),
     }
 

@@ -14,7 +14,8 @@ from msgspec import json
 
 from redrive.model.amendment import Amendment
 from redrive.model.category import Category
-from redrive.model.lease import Claim
+from redrive.model.lane import Lane
+from redrive.model.lease import Claim, Due
 from redrive.model.letter import (
     Attempt,
     BodyRef,
@@ -173,7 +174,8 @@ def _fields() -> dict[str, SearchStrategy[Any]]:
     }
 
 
-POOL = tuple(letter(name, source=source).id for source in ("orders", "bills") for name in "abc")
+_SOURCES = "orders", "bills"
+POOL = tuple(letter(name, source=source).id for source in _SOURCES for name in "abc")
 """The ids of all letters that `arrivals` makes."""
 
 
@@ -278,15 +280,14 @@ def queries() -> SearchStrategy[Query]:
 def claims(ids: Sequence[UUID] = POOL) -> SearchStrategy[Claim]:
     """Claims of what is due, of ids (some of them unknown or repeated), and of questions."""
     some_ids = st.lists(st.sampled_from([*ids, UUID(int=7)]), max_size=5).map(tuple)
-    wanted: SearchStrategy[dict[str, Any]] = st.one_of(
-        st.just({}), st.fixed_dictionaries({"ids": some_ids}), st.fixed_dictionaries({"query": st.just(EVERYTHING) | queries()})
-    )
+    lanes = st.sampled_from([Lane("default", source) for source in _SOURCES])
     common = {
         "owner": st.sampled_from(["ann", "bob"]),
         "lease": st.sampled_from([timedelta(hours=1), timedelta(hours=1), timedelta(hours=3)]),
         "limit": st.integers(0, 5),
     }
-    return st.builds(lambda what, how: Claim(**what, **how), wanted, st.fixed_dictionaries(common))
+    what = st.builds(Due, lanes, st.booleans()) | some_ids | st.just(EVERYTHING) | queries()
+    return st.builds(lambda what, how: Claim(what=what, **how), what, st.fixed_dictionaries(common))
 
 
 _RETRIES = st.builds(lambda number: attempt(f"retry {number}"), st.integers(0, 10**6))

@@ -15,6 +15,7 @@ CREATE TABLE {schema}.letters (
     fingerprint      text COLLATE "C" NOT NULL,
     tags             jsonb,
     words            text COLLATE "C" NOT NULL, -- of the failure's type and message, a space around each
+    lane             bigint NOT NULL, -- namespace and source as one number
     priority         bigint NOT NULL,
     attempts         bigint NOT NULL,
     dead_lettered_at bigint NOT NULL,
@@ -35,6 +36,7 @@ CREATE INDEX letters_by_group ON {schema}.letters (left(fingerprint, 64), dead_l
 -- Whoever changes a row here holds the lock on the letter's row.
 CREATE TABLE {schema}.claims (
     id       uuid PRIMARY KEY,
+    lane     bigint NOT NULL,
     priority bigint NOT NULL,
     at       bigint NOT NULL,
     is_due   boolean NOT NULL,
@@ -43,15 +45,15 @@ CREATE TABLE {schema}.claims (
     until    bigint
 ) WITH (fillfactor = 70);
 
-CREATE INDEX claims_due ON {schema}.claims (priority DESC, at, id) WHERE is_due;
+CREATE INDEX claims_due ON {schema}.claims (lane, priority DESC, at, id) WHERE is_due;
 
 -- Fencing tokens: each higher than any before.
 CREATE SEQUENCE {schema}.fence;
 
--- Lease what is due: level by level, and along the index within each, so that nothing is sorted however much is due or waits
--- for its time. The planner is told so, for it knows little of a table that is always changing. What is locked by another is
--- passed over: it is changing right now.
-CREATE FUNCTION {schema}.claim_due(moment bigint, lease bigint, holder text, most bigint)
+-- Lease what is due in a lane: level by level, and along the index within each, so that nothing is sorted however much is due
+-- or waits for its time. The planner is told so, for it knows little of a table that is always changing. What is locked by
+-- another is passed over: it is changing right now.
+CREATE FUNCTION {schema}.claim_due(moment bigint, lease bigint, holder text, road bigint, most bigint)
     RETURNS TABLE (data bytea, version bigint, token bigint, until bigint, clock bigint)
     LANGUAGE plpgsql
     SET enable_sort = off
@@ -65,12 +67,13 @@ DECLARE
     level bigint;
     got bigint;
 BEGIN
-    SELECT c.priority INTO level FROM {schema}.claims c WHERE c.is_due ORDER BY c.priority DESC LIMIT 1;
+    SELECT c.priority INTO level FROM {schema}.claims c WHERE c.is_due AND c.lane = road ORDER BY c.priority DESC LIMIT 1;
     WHILE level IS NOT NULL AND most > 0 LOOP
         RETURN QUERY
             WITH due AS (
                 SELECT c.id, row_number() OVER () AS place FROM (
-                    SELECT c.id FROM {schema}.claims c WHERE c.is_due AND c.priority = level AND c.at <= present
+                    SELECT c.id FROM {schema}.claims c
+                    WHERE c.is_due AND c.lane = road AND c.priority = level AND c.at <= present
                     ORDER BY c.at, c.id LIMIT most FOR UPDATE OF c SKIP LOCKED
                 ) c
             ),
@@ -87,8 +90,51 @@ BEGIN
             FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place;
         GET DIAGNOSTICS got = ROW_COUNT;
         most := most - got;
-        SELECT max(c.priority) INTO level FROM {schema}.claims c WHERE c.is_due AND c.priority < level;
+        SELECT max(c.priority) INTO level FROM {schema}.claims c WHERE c.is_due AND c.lane = road AND c.priority < level;
     END LOOP;
+END
+$$;
+
+-- Lease what could have been claimed the longest in a lane, whatever its priority: of the first of each level.
+CREATE FUNCTION {schema}.claim_longest(moment bigint, lease bigint, holder text, road bigint, most bigint)
+    RETURNS TABLE (data bytea, version bigint, token bigint, until bigint, clock bigint)
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    present bigint := coalesce(moment, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
+BEGIN
+    RETURN QUERY
+        WITH RECURSIVE level (priority) AS (
+            (SELECT c.priority FROM {schema}.claims c WHERE c.is_due AND c.lane = road ORDER BY c.priority DESC LIMIT 1)
+            UNION ALL
+            SELECT (
+                SELECT c.priority FROM {schema}.claims c WHERE c.is_due AND c.lane = road AND c.priority < level.priority
+                ORDER BY c.priority DESC LIMIT 1
+            ) FROM level WHERE level.priority IS NOT NULL
+        ),
+        heads AS (
+            SELECT c.id, c.at FROM level CROSS JOIN LATERAL (
+                SELECT c.id, c.at FROM {schema}.claims c
+                WHERE c.is_due AND c.lane = road AND c.priority = level.priority AND c.at <= present
+                ORDER BY c.at, c.id LIMIT most FOR UPDATE OF c SKIP LOCKED
+            ) c
+        ),
+        due AS (SELECT h.id, row_number() OVER (ORDER BY h.at, h.id) AS place FROM heads h),
+        chosen AS (
+            SELECT due.place, l.id, l.data, l.version FROM due JOIN {schema}.letters l ON l.id = due.id
+            WHERE due.place <= most FOR UPDATE OF l SKIP LOCKED
+        ),
+        taken AS (
+            UPDATE {schema}.claims c SET token = nextval('{schema}.fence'), owner = holder, until = present + lease,
+                at = present + lease
+            FROM chosen WHERE c.id = chosen.id RETURNING c.id, c.token, c.until
+        )
+        SELECT chosen.data, chosen.version, taken.token, taken.until, present
+        FROM chosen JOIN taken ON taken.id = chosen.id ORDER BY chosen.place;
 END
 $$;
 

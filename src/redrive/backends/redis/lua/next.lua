@@ -1,14 +1,12 @@
--- When the next letter may be claimed as due, by one look at each priority. KEYS: due.
+-- When the next letter of some lanes may be claimed as due, by one look at each priority. KEYS: due. ARGV: lanes.
 -- Answers with the instant, and with that of the letter; without it, none waits for a retry.
-local earliest, from = false, '-'
-while true do
-  local head = redis.call('ZRANGEBYLEX', KEYS[1], from, '+', 'LIMIT', 0, 1)[1]
-  if not head then
-    return { moment(''), earliest }
+local earliest = false
+for _, lane in ipairs(cut(ARGV[1], 8)) do
+  for _, head in ipairs(heads(KEYS[1], lane)) do
+    local at = string.sub(head, 17, 24)
+    if not earliest or later(earliest, at) then
+      earliest = at
+    end
   end
-  local at = string.sub(head, 9, 16)
-  if not earliest or later(earliest, at) then
-    earliest = at
-  end
-  from = '(' .. string.sub(head, 1, 8) .. string.rep('\255', 25)
 end
+return { moment(''), earliest }

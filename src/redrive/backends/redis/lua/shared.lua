@@ -1,7 +1,7 @@
 -- What several scripts need; put in front of each of them.
 --
 -- A card is version (8 bytes), generation (8), state (1: d = waits for a retry, o = open, c = closed), and for d also the
--- inverted priority (8) and the retry's instant (8); what follows is Python's affair.
+-- lane (8), the inverted priority (8) and the retry's instant (8); what follows is Python's affair.
 -- A lease is token (8), end (8), generation (8), owner. Instants are microseconds, biased so that bytes sort as instants do.
 
 local ABSENT = string.rep('\0', 8)
@@ -89,11 +89,66 @@ local function due_member(card, lease_end, id)
   if string.sub(card, 17, 17) ~= 'd' then
     return nil
   end
-  local at = string.sub(card, 26, 33)
+  local at = string.sub(card, 34, 41)
   if lease_end and later(lease_end, at) then
     at = lease_end
   end
-  return string.sub(card, 18, 25) .. at .. id
+  return string.sub(card, 18, 33) .. at .. id
+end
+
+-- The first member of every priority in a lane, by jumping from one to the next.
+local function heads(key, lane)
+  local list, from, last = {}, '[' .. lane, '[' .. lane .. string.rep('\255', 33)
+  while true do
+    local head = redis.call('ZRANGEBYLEX', key, from, last, 'LIMIT', 0, 1)[1]
+    if not head then
+      return list
+    end
+    list[#list + 1] = head
+    from = '(' .. string.sub(head, 1, 16) .. string.rep('\255', 25)
+  end
+end
+
+-- Has the first of two members waited longer? By the instants, then by the ids.
+local function waits_longer(a, b)
+  local x, y = { struct.unpack('>I4I4I4I4I4I4', a, 17) }, { struct.unpack('>I4I4I4I4I4I4', b, 17) }
+  for i = 1, 6 do
+    if x[i] ~= y[i] then
+      return x[i] < y[i]
+    end
+  end
+  return false
+end
+
+-- What is due in a lane: the highest priority first, in it the longest due; or, with longest, those whatever their priority.
+-- What is not due is not looked at.
+local function due_members(key, lane, now, limit, longest)
+  local members = {}
+  for _, head in ipairs(heads(key, lane)) do
+    local wanted = longest and limit or limit - #members
+    if wanted == 0 then
+      break
+    end
+    local last = '[' .. string.sub(head, 1, 16) .. now .. string.rep('\255', 16)
+    for _, member in ipairs(redis.call('ZRANGEBYLEX', key, '[' .. head, last, 'LIMIT', 0, wanted)) do
+      members[#members + 1] = member
+    end
+  end
+  if longest then
+    table.sort(members, waits_longer)
+    for i = #members, limit + 1, -1 do
+      members[i] = nil
+    end
+  end
+  return members
+end
+
+local function ids_of(members)
+  local ids = {}
+  for i, member in ipairs(members) do
+    ids[i] = string.sub(member, 25)
+  end
+  return ids
 end
 
 local function end_of(lease)

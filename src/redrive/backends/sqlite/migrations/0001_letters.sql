@@ -32,6 +32,7 @@ CREATE INDEX letters_by_group ON letters (fingerprint, dead_lettered_at);
 -- `at` is when it may be claimed as due: its retry's time, or the end of the lease on it if that is later.
 CREATE TABLE claims (
     id       BLOB PRIMARY KEY,
+    lane     INTEGER NOT NULL,
     priority INTEGER NOT NULL,
     at       INTEGER NOT NULL,
     is_due   INTEGER NOT NULL,
@@ -40,7 +41,7 @@ CREATE TABLE claims (
     until    INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX claims_due ON claims (priority DESC, at) WHERE is_due;
+CREATE INDEX claims_due ON claims (lane, priority DESC, at) WHERE is_due;
 
 -- One row: the last fencing token given out, which is also the last instant that the store's clock is known to have passed.
 CREATE TABLE fence (token INTEGER NOT NULL) STRICT;
