@@ -15,6 +15,7 @@ from redrive.engine.extract import where
 from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import custom, exponential, immediate, linear, never
+from redrive.model.backoff import register as register_backoff
 from redrive.model.category import Category
 from redrive.model.classify import Rule
 from redrive.model.errors import (
@@ -23,11 +24,15 @@ from redrive.model.errors import (
     BadQuery,
     BadSettings,
     BodyTooLarge,
+    CircularDependency,
     IllegalTransition,
     LeaseLost,
     LetterLeased,
     MissingExtra,
     NotHeld,
+    NotifierUnavailable,
+    NotNotified,
+    QueueFull,
     RedriveError,
     SchemaTooNew,
     StoreCorrupt,
@@ -43,10 +48,11 @@ from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Due
 from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
 from redrive.model.message import Message
+from redrive.model.pace import Pace
 from redrive.model.policy import Bury, Discard, Policy, Retry, Route, Verdict
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Order
 from redrive.model.redaction import Redaction
-from redrive.model.settlement import Completed, Failed, Redriven, Released
+from redrive.model.settlement import Completed, Failed, Postponed, Redriven, Released
 from redrive.model.status import Act, Status
 from redrive.version import __version__
 
@@ -66,17 +72,18 @@ __all__ = [
     "BodyTooLarge",
     "Bury",
     "Category",
+    "CircularDependency",
     "Claim",
-    "Due",
-    "Lane",
     "Completed",
     "Discard",
+    "Due",
     "Failed",
     "Failure",
     "Field",
     "Held",
     "IllegalTransition",
     "Is",
+    "Lane",
     "LeaseLost",
     "Letter",
     "LetterLeased",
@@ -84,11 +91,16 @@ __all__ = [
     "MissingExtra",
     "Not",
     "NotHeld",
+    "NotNotified",
+    "NotifierUnavailable",
     "Op",
     "Or",
     "Order",
     "Origin",
+    "Pace",
     "Policy",
+    "Postponed",
+    "QueueFull",
     "Redaction",
     "RedriveError",
     "Redriven",
@@ -116,6 +128,7 @@ __all__ = [
     "load_policy",
     "never",
     "open",
+    "register_backoff",
     "where",
 ]
 

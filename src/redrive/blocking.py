@@ -21,7 +21,10 @@ from redrive.engine.dead_letters import DeadLetters as AsyncDeadLetters
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
+from redrive.engine.processor import Listener
+from redrive.engine.processor import RetryProcessor as AsyncRetryProcessor
 from redrive.engine.redrive import Report
+from redrive.engine.retry import Retried
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.errors import NotHeld
@@ -29,6 +32,7 @@ from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.model.pace import Pace
 from redrive.model.policy import Policy, Verdict
 from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
 from redrive.model.redaction import Redaction
@@ -142,6 +146,12 @@ class Desk:
     def audit(self, *, limit: int = 100) -> list[AuditRow]:
         return self._run(self._desk.audit(limit=limit))
 
+    def add(self, amounts: Mapping[str, int]) -> None:
+        return self._run(self._desk.add(amounts))
+
+    def totals(self, prefix: str = "") -> dict[str, int]:
+        return self._run(self._desk.totals(prefix))
+
 
 class Guard:
     """`redrive.engine.guard.Guard` whose batch form blocks."""
@@ -167,6 +177,31 @@ class Guard:
         return run(self._guard.each(messages, handler, concurrency=concurrency))
 
 
+class RetryProcessor:
+    """`redrive.engine.processor.RetryProcessor` for blocking code: it works in a thread of its own."""
+
+    def __init__(self, processor: AsyncRetryProcessor, bridge: Bridge) -> None:
+        self._processor = processor
+        self._run = bridge.run_on_loop
+
+    @property
+    def is_running(self) -> bool:
+        return self._processor.is_running
+
+    def start(self) -> None:
+        self._run(self._processor.start())
+
+    def stop(self) -> None:
+        self._run(self._processor.stop())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
 class DeadLetters:
     """`redrive.engine.dead_letters.DeadLetters` for blocking code."""
 
@@ -175,6 +210,7 @@ class DeadLetters:
         self._run = dlq.bridge.run
         self.namespace = dlq.namespace
         self.limits = dlq.limits
+        self.breakers = dlq.breakers
         self.letters = Letters(dlq.letters, dlq.bridge)
         self.desk = Desk(dlq.desk, dlq.bridge)
 
@@ -247,6 +283,19 @@ class DeadLetters:
         by: str | None = None,
     ) -> Report:
         return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, source=source, batch=batch, by=by))
+
+    def processor(
+        self,
+        handlers: Mapping[str, Transport | Callable[..., Any]],
+        *,
+        pace: Pace | None = None,
+        listener: Listener | None = None,
+        by: str | None = None,
+    ) -> RetryProcessor:
+        return RetryProcessor(self._dlq.processor(handlers, pace=pace, listener=listener, by=by), self._dlq.bridge)
+
+    def retry(self, id: UUID | str, to: Transport | Callable[..., Any], *, by: str | None = None) -> Retried:
+        return self._dlq.bridge.run_on_loop(self._dlq.retry(id, to, by=by))
 
     def amend(self, amendment: Amendment, *, as_given: bool = False) -> Letter:
         return self._run(self._dlq.amend(amendment, as_given=as_given))

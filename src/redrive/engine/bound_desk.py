@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 from redrive.model.errors import BadSettings
@@ -45,6 +45,12 @@ class BoundDesk:
 
     async def audit(self, *, limit: int = 100) -> list[AuditRow]:
         return await (await self._own()).audit(limit=limit)
+
+    async def add(self, amounts: Mapping[str, int]) -> None:
+        await (await self._own()).add(amounts)
+
+    async def totals(self, prefix: str = "") -> dict[str, int]:
+        return await (await self._own()).totals(prefix)
 
     async def _own(self) -> Desk:
         if not self._is_bound:

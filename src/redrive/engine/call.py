@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -29,11 +29,21 @@ class FunctionTransport:
     A coroutine function is called for `concurrency` messages at a time, a plain one in a thread, message by message.
     """
 
-    def __init__(self, handler: Callable[..., Any], *, name: str | None = None, concurrency: int = 10) -> None:
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        *,
+        name: str | None = None,
+        concurrency: int = 10,
+        refusal: Callable[[Any], str | None] = lambda result: None,
+    ) -> None:
+        """`refusal` reads off what the handler returned why it has failed all the same; None: it has not."""
         self.name = name or f"py:{handler.__module__}:{getattr(handler, '__qualname__', type(handler).__qualname__)}"
         self._handler = handler
         self._types = _model_types(handler)
         self._concurrency = concurrency
+        self._refusal = refusal
+        self._is_async = inspect.iscoroutinefunction(handler)
 
     @classmethod
     def named(cls, name: str) -> FunctionTransport:
@@ -56,7 +66,7 @@ class FunctionTransport:
         return cls(found, name=f"py:{name}")
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
-        if not inspect.iscoroutinefunction(self._handler):
+        if len(messages) == 1 or not self._is_async:
             return [await self._deliver(message) for message in messages]
         return await in_turns(self._deliver, messages, self._concurrency)
 
@@ -79,10 +89,14 @@ class FunctionTransport:
             outcome = await self._outcome(Call(handler=self._handler, args=args, kwargs=kwargs))
         finally:
             redelivering.reset(token)
-        return Delivered(confirmed=True) if isinstance(outcome, Handled) else Refused(failure=describe(outcome))
+        if not isinstance(outcome, Handled):
+            return Refused(failure=describe(outcome))
+        if (why := self._refusal(outcome.result)) is not None:
+            return Refused(failure=describe(HandlerRefused(why)))
+        return Delivered(confirmed=True, result=outcome.result)
 
     async def _outcome(self, call: Call) -> Handled | BaseException:
-        if inspect.iscoroutinefunction(self._handler):
+        if self._is_async:
             return await _awaited(call)
         result = await _in_a_thread(call)
         if isinstance(result, Handled) and inspect.isawaitable(result.result):
@@ -103,6 +117,20 @@ class FunctionTransport:
 
     def _cannot(self, verb: str) -> NoReturn:
         raise Unsupported(f"a function can be sent to, but not {verb}: {self.name}")
+
+
+class HandlerRefused(Exception):
+    """A handler returned, but what it returned says that it failed."""
+
+
+def refusal(result: Any) -> str | None:
+    """Why a result says that the work has failed: `{"status": "failed"}` or `{"success": False}`; None: it does not."""
+    if not isinstance(result, Mapping):
+        return None
+    if result.get("success", True) is not False and result.get("status") != "failed":
+        return None
+    told = result.get("error") or result.get("message") or result.get("errors")
+    return str(told) if told else f"the handler returned {dict(result)!r}"
 
 
 def _called(call: Call) -> Handled | BaseException:

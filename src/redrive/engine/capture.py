@@ -56,7 +56,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         for one in tries
     )
     plan = _begun(labels.retry, now)
-    is_exhausted = plan.policy != "never" and plan.max_retries == plan.retry_count
+    is_exhausted = plan.max_retries is not None and plan.retry_count >= plan.max_retries
     first_at = tries[0].at - (tries[0].took or timedelta())
     return Letter(
         id=letter_id(labels.namespace, labels.source, source_id),

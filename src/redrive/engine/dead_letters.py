@@ -15,29 +15,36 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine.bridge import Bridge
-from redrive.engine.call import FunctionTransport
+from redrive.engine.call import FunctionTransport, refusal
 from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.course import Course
+from redrive.engine.depend import said, unmet
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
+from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.hold import Holder, JournalLike
+from redrive.engine.processor import Listener, RetryProcessor
 from redrive.engine.redact import Redactor, for_display
 from redrive.engine.redrive import Redriver, Report
+from redrive.engine.retry import Breakers, Retried, Retrier
+from redrive.engine.send import Sender
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import named
 from redrive.model.errors import BadSettings, IllegalTransition, LeaseLost, LetterLeased, UnknownLetter
-from redrive.model.lease import Claimed
+from redrive.model.lane import Lane, lane_of
+from redrive.model.lease import Claim, Claimed
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
+from redrive.model.pace import Pace
 from redrive.model.policy import Policy
 from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query
 from redrive.model.redaction import Redaction
-from redrive.model.settlement import Outcome, Settled, Settlement
-from redrive.model.status import ensure_legal
+from redrive.model.settlement import Outcome, Released, Settled, Settlement
+from redrive.model.status import Act, ensure_legal
 from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
 from redrive.ports.inline import is_inline
@@ -94,6 +101,9 @@ class DeadLetters:
         self._journal = journal
         self._redaction = redaction
         self._redactor = Redactor(redaction) if redaction else None
+        self._sender = Sender(self._holder, self._redactor)
+        self.breakers = Breakers()
+        """One a source, for automatic and manual retries alike."""
         self._elsewhere = elsewhere
         self._others: dict[str, DeadLetters] = {}
 
@@ -231,14 +241,57 @@ class DeadLetters:
         redriver = Redriver(
             self.letters,
             self.desk,
-            self._holder,
+            self._sender,
             transport,
             owner=by or owner_name(),
             lease=self.limits.lease,
             telemetry=self.telemetry,
-            redactor=self._redactor,
         )
         return await redriver.run(list(dict.fromkeys(ids)), batch=batch)
+
+    def processor(
+        self,
+        handlers: Mapping[str, Transport | Callable[..., Any]],
+        *,
+        pace: Pace | None = None,
+        listener: Listener | None = None,
+        by: str | None = None,
+    ) -> RetryProcessor:
+        """What retries letters as they come due, each by the handler of its source: `async with dlq.processor({"orders": handle}):`.
+
+        A handler that raises, or returns `{"status": "failed"}` or `{"success": False}`, has failed.
+        """
+        return RetryProcessor(
+            self.letters,
+            self._sender,
+            {Lane(self.namespace, source): _target(handler) for source, handler in handlers.items()},
+            owner=by or owner_name(),
+            pace=pace or Pace(lease=self.limits.lease),
+            breakers=self.breakers,
+            listener=listener,
+            telemetry=self.telemetry,
+        )
+
+    async def retry(self, id: UUID | str, to: Transport | Callable[..., Any], *, by: str | None = None) -> Retried:
+        """Try one letter now, whatever its time, and settle it; raises what is in the way, and then no attempt was spent."""
+        letter = await self.get(id)
+        if others := (await unmet(self.letters, [letter])).get(letter.id):
+            raise IllegalTransition(f"letter {letter.id} waits for {said(others)}; retry that first")
+        claim = Claim(owner=by or owner_name(), lease=self.limits.lease, what=(letter.id,))
+        claimed = await self.letters.claim(claim)
+        if not claimed:
+            ensure_legal(Act.CLAIM, letter.status)
+            raise _leased(letter)
+        retrier = Retrier(
+            self.letters, self._sender, {lane_of(letter): _target(to)}, breakers=self.breakers, interval=timedelta()
+        )
+        retried = Retried(claimed=claimed[0], outcome=Released())
+        try:
+            async with Heartbeat(self.letters, [claimed[0].lease], self.limits.lease):
+                (retried,) = await retrier.tried(claimed)
+        finally:
+            (answer,) = await asyncio.shield(settle(self.letters, [Settlement.of(claimed[0].lease, retried.outcome)]))
+        return replace(retried, answer=answer)
 
     async def amend(self, amendment: Amendment, *, as_given: bool = False) -> Letter:
         """Change one letter that nobody holds, and give it back as it is then; raises what is in the way.
@@ -252,9 +305,7 @@ class DeadLetters:
             case Amended.DONE:
                 return letter
             case Amended.LEASED:
-                raise LetterLeased(
-                    f"letter {letter.id} is held by somebody; try again when they are done, or when their lease ends"
-                )
+                raise _leased(letter)
             case Amended.ILLEGAL if amendment.act is not None:
                 ensure_legal(amendment.act, letter.status)
                 raise IllegalTransition(f"cannot {amendment.act} a letter by an amendment")
@@ -298,6 +349,14 @@ class DeadLetters:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+
+
+def _target(to: Transport | Callable[..., Any]) -> Transport:
+    return FunctionTransport(to, refusal=refusal) if callable(to) else to
+
+
+def _leased(letter: Letter) -> LetterLeased:
+    return LetterLeased(f"letter {letter.id} is held by somebody; try again when they are done, or when their lease ends")
 
 
 def owner_name() -> str:

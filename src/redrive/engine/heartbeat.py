@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from redrive.model.errors import StoreError
 from redrive.model.lease import Lease
@@ -19,7 +20,7 @@ class Heartbeat:
 
     def __init__(self, store: LetterStore, leases: Sequence[Lease], length: timedelta) -> None:
         self._store = store
-        self._leases = list(leases)
+        self._leases = {lease.id: lease for lease in leases}
         self._length = length
         self._task: asyncio.Task[None] | None = None
 
@@ -32,14 +33,33 @@ class Heartbeat:
         self._task.cancel()
         await asyncio.wait([self._task])
 
+    def __contains__(self, id: UUID) -> bool:
+        """Is the letter still ours, as far as is known?"""
+        return id in self._leases
+
+    def hold(self, leases: Iterable[Lease]) -> None:
+        """Keep these alive too."""
+        self._leases.update((lease.id, lease) for lease in leases)
+
+    def let_go(self, ids: Iterable[UUID]) -> None:
+        for id in ids:
+            self._leases.pop(id, None)
+
     async def beat(self) -> None:
         """Extend what is still held."""
-        answers = await self._store.extend(self._leases, self._length)
-        self._leases = [answer for answer in answers if answer is not None]
+        held = list(self._leases.values())
+        for lease, longer in zip(held, await self._store.extend(held, self._length), strict=True):
+            # Unless it was let go of, or taken anew, while the store was asked.
+            if self._leases.get(lease.id) is lease:
+                if longer is None:
+                    del self._leases[lease.id]
+                else:
+                    self._leases[lease.id] = longer
 
     async def _beat(self) -> None:
-        while self._leases:
+        while True:
             await asyncio.sleep(self._length.total_seconds() / 3)
             # A store that does not answer now may at the next beat; the lease itself says when it is too late.
             with contextlib.suppress(StoreError):
-                await self.beat()
+                if self._leases:
+                    await self.beat()

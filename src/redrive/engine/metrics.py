@@ -102,6 +102,13 @@ MESSAGES_REDRIVEN = Metric(
     labels=("outcome",),
     unit="{message}",
 )
+LETTERS_RETRIED = Metric(
+    name="redrive_letters_retried_total",
+    kind=Kind.COUNTER,
+    help="Letters whose retry was due: completed, failed, postponed, redriven or released; lease_lost when another had it.",
+    labels=("source", "outcome"),
+    unit="{letter}",
+)
 JOURNAL_LETTERS = Metric(
     name="redrive_journal_letters",
     kind=Kind.GAUGE,
@@ -115,6 +122,13 @@ LETTERS = Metric(
     labels=("status",),
     unit="{letter}",
 )
+ALERTS = Metric(
+    name="redrive_alerts_total",
+    kind=Kind.COUNTER,
+    help="Alerts, for each notifier by itself: sent, failed (given up on) or dropped (too many groups at once).",
+    labels=("outcome",),
+    unit="{alert}",
+)
 
 METRICS = (
     STORE_CALLS,
@@ -123,8 +137,10 @@ METRICS = (
     LETTERS_HELD,
     LETTERS_SETTLED,
     MESSAGES_REDRIVEN,
+    LETTERS_RETRIED,
     JOURNAL_LETTERS,
     LETTERS,
+    ALERTS,
 )
 
 

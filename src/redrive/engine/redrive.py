@@ -18,19 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine import metrics
-from redrive.engine.describe import describe
 from redrive.engine.heartbeat import Heartbeat
-from redrive.engine.hold import Holder
-from redrive.engine.redact import Redactor, unsendable, without_marks
+from redrive.engine.send import Sender, ending
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
-from redrive.model.backoff import named
 from redrive.model.errors import BadSettings, RedriveError, StoreError
 from redrive.model.lease import Claim, Claimed
-from redrive.model.letter import Attempt, Failure, Letter
-from redrive.model.message import Message, outgoing
 from redrive.model.operation import Delivered, Delivery, Entry, LedgerRow, Operation, OperationStatus, Refused, Unknown
-from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement
+from redrive.model.settlement import Released, Settled, Settlement
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 from redrive.ports.transport import Transport
@@ -56,22 +51,20 @@ class Redriver:
         self,
         store: LetterStore,
         desk: Desk,
-        holder: Holder,
+        sender: Sender,
         transport: Transport,
         *,
         owner: str,
         lease: timedelta,
         telemetry: Telemetry,
-        redactor: Redactor | None = None,
     ) -> None:
         self._store = store
         self._desk = desk
-        self._holder = holder
+        self._sender = sender
         self._transport = transport
         self._owner = owner
         self._lease = lease
         self._telemetry = telemetry
-        self._redactor = redactor
 
     async def run(self, ids: Sequence[UUID], *, batch: int = 100) -> Report:
         """Send these letters, each at least once, and say what became of them."""
@@ -107,10 +100,10 @@ class Redriver:
         started = datetime.now(UTC)
         try:
             async with Heartbeat(self._store, [one.lease for one in claimed], self._lease):
-                prepared = [await self._prepared(one.letter) for one in claimed]
+                prepared = [await self._sender.prepared(one.letter) for one in claimed]
                 await self._record(operation, claimed, [(Entry.INTENDED, "")] * len(claimed))
                 started = datetime.now(UTC)
-                deliveries = await self._sent(prepared)
+                deliveries = await self._sender.sent(prepared, self._transport)
         finally:
             if deliveries is None:
                 # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
@@ -124,39 +117,17 @@ class Redriver:
         self, operation: UUID, claimed: list[Claimed], deliveries: list[Delivery], took: timedelta
     ) -> tuple[list[Entry], int]:
         now = datetime.now(UTC)
-        if self._redactor is not None:
-            deliveries = [self._redactor.delivery(delivery) for delivery in deliveries]
-        verdicts = [
-            _judged(one.letter, delivery, operation, now, took) for one, delivery in zip(claimed, deliveries, strict=True)
+        written = [_entry(delivery) for delivery in deliveries]
+        await self._record(operation, claimed, written)
+        settlements = [
+            Settlement.of(one.lease, ending(one.letter, delivery, now, took, operation=operation))
+            for one, delivery in zip(claimed, deliveries, strict=True)
         ]
-        await self._record(operation, claimed, [(entry, detail) for entry, detail, _ in verdicts])
-        settled = await settle(
-            self._store,
-            [Settlement.of(one.lease, outcome) for one, (_, _, outcome) in zip(claimed, verdicts, strict=True)],
-        )
-        entries = [entry for entry, _, _ in verdicts]
+        settled = await settle(self._store, settlements)
+        entries = [entry for entry, _ in written]
         for entry in entries:
             self._telemetry.add(metrics.MESSAGES_REDRIVEN, 1, outcome=entry.value)
         return entries, sum(answer is not Settled.DONE for answer in settled)
-
-    async def _sent(self, prepared: list[Message | Refused]) -> list[Delivery]:
-        messages = [one for one in prepared if isinstance(one, Message)]
-        answers = await self._transport.send(messages)
-        if len(answers) != len(messages):
-            raise TypeError(
-                f"{self._transport.name} answered for {len(answers)} of {len(messages)} messages; none can be believed"
-            )
-        remaining = iter(answers)
-        return [next(remaining) if isinstance(one, Message) else one for one in prepared]
-
-    async def _prepared(self, letter: Letter) -> Message | Refused:
-        """The message to send, or why this letter cannot be sent; the others of its batch go all the same."""
-        if (reason := unsendable(letter)) is not None:
-            return Refused(failure=Failure(type="redrive.Redacted", message=reason), was_reached=False)
-        try:
-            return outgoing(without_marks(letter), await self._holder.body_of(letter))
-        except StoreError as error:
-            return Refused(failure=describe(error), was_reached=False)
 
     async def _record(self, operation: UUID, claimed: list[Claimed], entries: list[tuple[Entry, str]]) -> None:
         now = datetime.now(UTC)
@@ -182,34 +153,14 @@ class Redriver:
             return
 
 
-def _judged(letter: Letter, delivery: Delivery, operation: UUID, now: datetime, took: timedelta) -> tuple[Entry, str, Outcome]:
-    """What the ledger says of a delivery, and how its claim is settled."""
+def _entry(delivery: Delivery) -> tuple[Entry, str]:
+    """What the ledger says of a delivery, and its detail."""
     match delivery:
-        case Delivered(confirmed=True):
-            return Entry.CONFIRMED, "", Completed(operation=operation)
-        case Delivered():
-            return Entry.SENT, "", Redriven(operation=operation)
-        case Refused(failure=failure, was_reached=False):
-            return Entry.FAILED, failure.message, Released()
+        case Delivered(confirmed=confirmed):
+            return Entry.CONFIRMED if confirmed else Entry.SENT, ""
         case Refused(failure=failure):
-            attempt = _attempt(letter, now, took, failure.type, failure.message)
-            retry_at = _next_retry(letter, now)
-            return Entry.FAILED, failure.message, Failed(attempt=attempt, failure=failure, next_retry_at=retry_at)
+            return Entry.FAILED, failure.message
         case Unknown(reason=reason):
-            attempt = replace(_attempt(letter, now, took, "unknown", reason), outcome_unknown=True)
-            return Entry.UNKNOWN, reason, Redriven(operation=operation, unknown=attempt)
+            return Entry.UNKNOWN, reason
         case _:
             assert_never(delivery)
-
-
-def _attempt(letter: Letter, now: datetime, took: timedelta, error: str, message: str) -> Attempt:
-    return Attempt(at=now, occurrence=uuid4(), error=error, message=message, took=took, generation=letter.generation)
-
-
-def _next_retry(letter: Letter, now: datetime) -> datetime | None:
-    try:
-        delay = named(letter.retry.policy).delay(letter.retry.retry_count + 1)
-        return None if delay is None else now + delay
-    except (BadSettings, OverflowError):
-        # Another release's policy, or a time beyond the calendar: a person decides.
-        return None

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from redrive.model.errors import AnswerLost
 from redrive.model.letter import Letter, occurrences
-from redrive.model.settlement import Completed, Failed, Redriven, Released, Settled, Settlement
+from redrive.model.settlement import Completed, Failed, Postponed, Redriven, Released, Settled, Settlement
 from redrive.model.status import Status
 from redrive.ports.letters import LetterStore
 
@@ -38,7 +38,7 @@ def _is_seen(settlement: Settlement, letter: Letter | None) -> bool:
             return operation is not None and letter.redrive.operation == operation
         case Failed(attempt=attempt):
             return attempt.occurrence.bytes in occurrences(letter)
-        case Released():
+        case Released() | Postponed():
             # Given back or taken over meanwhile: it is not this owner's either way.
             return False
         case _:

@@ -81,11 +81,11 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
         changes |= content
         changes["original"] = letter.original or original_of(letter)
     if amendment.next_retry_at is not UNSET:
-        changes["retry"] = replace(letter.retry, next_retry_at=amendment.next_retry_at)
+        changes["retry"] = replace(letter.retry, next_retry_at=amendment.next_retry_at, waits_for="")
     if amendment.act is not None:
         changes["status"] = _LEADS_TO[amendment.act]
         if amendment.act is not Act.REQUEUE and amendment.next_retry_at is UNSET:
-            changes["retry"] = replace(letter.retry, next_retry_at=None)
+            changes["retry"] = replace(letter.retry, next_retry_at=None, waits_for="")
         if amendment.reason is not None:
             changes["metadata"] = {**changes.get("metadata", letter.metadata), f"{amendment.act}_reason": amendment.reason}
     return replace(letter, **changes), Amended.DONE

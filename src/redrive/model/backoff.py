@@ -8,6 +8,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from redrive.model.errors import BadSettings
+from redrive.model.hint import hint
 
 _NOTHING = timedelta(0)
 
@@ -112,7 +113,20 @@ def custom(function: Callable[[int], timedelta | None], *, jitter: float = 0.0) 
     return Custom(function=function, jitter=jitter)
 
 
-_BY_NAME: dict[str, Backoff] = {"never": Never(), "immediate": Immediate(), "linear": Linear(), "exponential": Exponential()}
+_STANDARD: dict[str, Backoff] = {"never": Never(), "immediate": Immediate(), "linear": Linear(), "exponential": Exponential()}
+_BY_NAME = dict(_STANDARD)
+
+
+def register(name: str, backoff: Backoff | Callable[[int], timedelta | None]) -> None:
+    """Give a backoff of your own a name, by which letters can ask for it. Every process that retries them must know it."""
+    if not name or name in _STANDARD:
+        raise BadSettings(f"'{name}' cannot be the name of another retry policy; choose one that is not {', '.join(_STANDARD)}")
+    _BY_NAME[name] = backoff if isinstance(backoff, Backoff) else Custom(function=backoff)
+
+
+def is_named(policy: str) -> bool:
+    """Does this process know a backoff of that name?"""
+    return policy in _BY_NAME
 
 
 def named(policy: str) -> Backoff:
@@ -120,4 +134,4 @@ def named(policy: str) -> Backoff:
     try:
         return _BY_NAME[policy]
     except KeyError:
-        raise BadSettings(f"'{policy}' is no retry policy; there are {', '.join(_BY_NAME)}") from None
+        raise BadSettings(f"'{policy}' is no retry policy; {hint(policy, _BY_NAME)}") from None

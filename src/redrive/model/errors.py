@@ -14,6 +14,10 @@ RedriveError
 ├── LetterLeased            somebody holds this letter: wait, or try again after the lease
 ├── IllegalTransition       this act is not allowed from the letter's status
 ├── UnknownLetter           no such letter: check the id
+├── CircularDependency      a letter would wait for itself: leave one of its dependencies out
+├── QueueFull               archive or retry some letters first; the failure is still the caller's
+├── NotNotified             people were not told: mend what the sentence names
+│   └── NotifierUnavailable transient: try again later
 ├── BadSettings             mend the setting that is named
 │   ├── UnknownScheme       use one of the schemes that are listed
 │   ├── BadQuery            mend the question at the column that is named
@@ -24,7 +28,10 @@ RedriveError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import ClassVar
+from uuid import UUID
 
 
 class RedriveError(Exception):
@@ -111,6 +118,38 @@ class UnknownLetter(RedriveError):
     """There is no such letter. Check the id."""
 
     code = "unknown_letter"
+
+
+class CircularDependency(RedriveError, ValueError):
+    """A letter would wait for itself. Leave one of its dependencies out."""
+
+    code = "circular_dependency"
+
+
+class QueueFull(RedriveError, ValueError):
+    """A queue has as many open letters as it may. Archive or retry some first; the failure is still the caller's."""
+
+    code = "queue_full"
+
+
+class NotNotified(RedriveError):
+    """An alert's target refused it. Mend what the sentence names; the letters themselves are safe in their store."""
+
+    code = "not_notified"
+
+    def __init__(self, what: str = "", *, alerts: Iterable[UUID] = (), after: timedelta | None = None) -> None:
+        super().__init__(what)
+        self.alerts = frozenset(alerts)
+        """The ids of those that were not delivered; empty: none was."""
+        self.after = after
+        """How long the target asks to be left alone, if it does."""
+
+
+class NotifierUnavailable(NotNotified):
+    """An alert's target could not be reached, or is busy. Try again later: the same alert, under the same id."""
+
+    code = "notifier_unavailable"
+    transient = True
 
 
 class BadSettings(RedriveError):

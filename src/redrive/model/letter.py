@@ -82,6 +82,8 @@ class RetryPlan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     max_retries: int | None = None
     """None: manual retries may go on for ever and exhaust nothing."""
     next_retry_at: datetime | None = None
+    waits_for: str = ""
+    """What stood in the way when its turn came last: a letter it depends on, a breaker that is open."""
 
 
 class RedriveMark(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

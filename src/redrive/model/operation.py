@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
     """The target took it. `confirmed`: its handler finished the work, not only its broker the message."""
 
     confirmed: bool = False
+    result: Any = None
+    """What the handler gave back, where there is one at hand."""
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.model.lease import Lease
-from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, with_attempts
+from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, RetryPlan, with_attempts
 from redrive.model.status import Status
 
 
@@ -40,7 +40,14 @@ class Released(Struct, frozen=True, kw_only=True, gc=False, tag="released"):
     """Given back untouched."""
 
 
-Outcome = Completed | Redriven | Failed | Released
+class Postponed(Struct, frozen=True, kw_only=True, gc=False, tag="postponed"):
+    """Given back untried: there is no use in trying before `until`, and `why` says why."""
+
+    until: datetime
+    why: str
+
+
+Outcome = Completed | Redriven | Failed | Released | Postponed
 
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
@@ -73,7 +80,7 @@ def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
                 letter,
                 status=Status.COMPLETED,
                 updated_at=now,
-                retry=replace(letter.retry, next_retry_at=None),
+                retry=_planned(letter, None),
                 redrive=_marked(letter, operation, now),
             )
         case Redriven(operation=operation, unknown=unknown):
@@ -81,7 +88,7 @@ def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
                 with_attempts(letter, [unknown] if unknown else []),
                 status=Status.REDRIVEN,
                 updated_at=now,
-                retry=replace(letter.retry, next_retry_at=None),
+                retry=_planned(letter, None),
                 redrive=_marked(letter, operation, now),
             )
         case Failed(attempt=attempt, failure=failure, next_retry_at=next_retry_at):
@@ -93,12 +100,20 @@ def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
                 status=Status.EXHAUSTED if exhausted else letter.status,
                 updated_at=now,
                 failure=failure or letter.failure,
-                retry=replace(letter.retry, retry_count=count, next_retry_at=None if exhausted else next_retry_at),
+                retry=replace(_planned(letter, None if exhausted else next_retry_at), retry_count=count),
             )
         case Released():
             return letter
+        case Postponed(until=until, why=why):
+            # For a letter that is not retried by itself there is nothing to put off.
+            is_planned = letter.status is Status.PENDING and letter.retry.next_retry_at is not None
+            return replace(letter, retry=_planned(letter, until if is_planned else None, why))
         case _:
             assert_never(outcome)
+
+
+def _planned(letter: Letter, at: datetime | None, why: str = "") -> RetryPlan:
+    return replace(letter.retry, next_retry_at=at, waits_for=why)
 
 
 def _marked(letter: Letter, operation: UUID | None, now: datetime) -> RedriveMark:

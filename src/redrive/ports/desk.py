@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from redrive.model.operation import AuditRow, LedgerRow, Operation
 
 
 class Desk(Protocol):
-    """Keeps operations, their ledgers and the audit, durably."""
+    """Keeps operations, their ledgers, the audit and running totals, durably."""
 
     async def identity(self) -> UUID:
         """This desk's own id, minted when it was made."""
@@ -42,4 +42,12 @@ class Desk(Protocol):
 
     async def audit(self, *, limit: int = 100) -> list[AuditRow]:
         """The audit, latest first."""
+        ...
+
+    async def add(self, amounts: Mapping[str, int]) -> None:
+        """Add to totals by their names, all or none; one that is not there begins at 0."""
+        ...
+
+    async def totals(self, prefix: str = "") -> dict[str, int]:
+        """The totals whose names begin so."""
         ...

@@ -21,6 +21,8 @@ _STATUS: dict[str, tuple[int, int]] = {
     "letter_leased": (FAILED, 409),
     "illegal_transition": (FAILED, 409),
     "unknown_letter": (FAILED, 404),
+    "circular_dependency": (USAGE, 400),
+    "queue_full": (FAILED, 507),
     "bad_settings": (USAGE, 400),
     "unknown_scheme": (USAGE, 400),
     "bad_query": (USAGE, 400),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from uuid import UUID, uuid4
 
@@ -12,13 +13,14 @@ from redrive.model.operation import AuditRow, LedgerRow, Operation
 
 
 class MemoryDesk:
-    """Keeps operations, ledgers and audit for as long as the process lives."""
+    """Keeps operations, ledgers, audit and totals for as long as the process lives."""
 
     def __init__(self) -> None:
         self._id = uuid4()
         self._operations: dict[UUID, Operation] = {}
         self._ledger: dict[tuple[UUID, UUID, int], LedgerRow] = {}
         self._audit: list[AuditRow] = []
+        self._totals: Counter[str] = Counter()
 
     async def identity(self) -> UUID:
         return self._id
@@ -45,3 +47,9 @@ class MemoryDesk:
 
     async def audit(self, *, limit: int = 100) -> list[AuditRow]:
         return self._audit[::-1][:limit]
+
+    async def add(self, amounts: Mapping[str, int]) -> None:
+        self._totals.update({name: int(amount) for name, amount in amounts.items()})
+
+    async def totals(self, prefix: str = "") -> dict[str, int]:
+        return {name: total for name, total in self._totals.items() if name.startswith(prefix)}

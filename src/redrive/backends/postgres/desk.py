@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID, uuid4
 
 from msgspec import msgpack
@@ -16,7 +16,7 @@ _decode_operation = msgpack.Decoder(Operation).decode
 
 
 class PostgresDesk:
-    """Operations, ledgers and audit, as durable as the letters."""
+    """Operations, ledgers, audit and totals, as durable as the letters."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -96,3 +96,17 @@ class PostgresDesk:
             AuditRow(at=instant(at), **dict(zip(("by", "act", "subject", "detail"), map(restored_text, texts), strict=True)))
             for at, *texts in await self._database.read(sql, limit)
         ]
+
+    async def add(self, amounts: Mapping[str, int]) -> None:
+        # Sorted: who adds to the same totals waits for another in the same order.
+        rows = sorted((plain(name), amount) for name, amount in amounts.items())
+        await self._database.write(
+            f"INSERT INTO {self._schema}.totals AS t (name, total) SELECT * FROM unnest($1::text[], $2::bigint[])"
+            " ON CONFLICT (name) DO UPDATE SET total = t.total + excluded.total",
+            *arrays(rows, 2),
+        )
+
+    async def totals(self, prefix: str = "") -> dict[str, int]:
+        rows = await self._database.read(f"SELECT name, total FROM {self._schema}.totals")
+        found = {restored_text(name): total for name, total in rows}
+        return {name: total for name, total in found.items() if name.startswith(prefix)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from uuid import UUID, uuid4
 
@@ -18,7 +19,7 @@ _decode_operation = msgpack.Decoder(Operation).decode
 
 
 class SqliteDesk:
-    """Operations, ledgers and audit, as durable as the letters."""
+    """Operations, ledgers, audit and totals, as durable as the letters."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -69,6 +70,14 @@ class SqliteDesk:
         rows = await self._database.read(lambda connection: connection.execute(sql, [limit]).fetchall())
         return [AuditRow(at=instant(at), by=by, act=act, subject=subject, detail=detail) for at, by, act, subject, detail in rows]
 
+    async def add(self, amounts: Mapping[str, int]) -> None:
+        await self._database.write(_add, amounts)
+
+    async def totals(self, prefix: str = "") -> dict[str, int]:
+        sql = "SELECT name, total FROM totals"
+        rows = await self._database.read(lambda connection: connection.execute(sql).fetchall())
+        return {name: total for name, total in rows if name.startswith(prefix)}
+
 
 def _identity(connection: sqlite3.Connection, requests: list[None]) -> list[UUID]:
     row = connection.execute("SELECT id FROM desk").fetchone()
@@ -103,4 +112,18 @@ def _record(connection: sqlite3.Connection, requests: list[Sequence[LedgerRow]])
 def _note(connection: sqlite3.Connection, requests: list[Sequence[AuditRow]]) -> list[None]:
     rows = [(micros(row.at), row.by, row.act, row.subject, row.detail) for row in chain.from_iterable(requests)]
     write_rows(connection, "audit", ("at", "by", "act", "subject", "detail"), rows, "ON CONFLICT DO NOTHING")
+    return [None] * len(requests)
+
+
+def _add(connection: sqlite3.Connection, requests: list[Mapping[str, int]]) -> list[None]:
+    sums: Counter[str] = Counter()
+    for amounts in requests:
+        sums.update(amounts)
+    write_rows(
+        connection,
+        "totals",
+        ("name", "total"),
+        list(sums.items()),
+        "ON CONFLICT (name) DO UPDATE SET total = total + excluded.total",
+    )
     return [None] * len(requests)

@@ -149,6 +149,9 @@ def letter_story(letter: Letter, body: bytes) -> RenderableType:
             if letter.retry.policy != "never"
             else None,
         ),
+        ("waits for", letter.retry.waits_for or None),
+        ("depends on", ", ".join(letter.depends_on) or None),
+        ("priority", str(letter.priority) if letter.priority else None),
         ("redriven", f"{letter.redrive.count} time(s), last {ago(letter.redrive.last_at)}" if letter.redrive.count else None),
         ("tags", ", ".join(letter.tags) or None),
         ("amended", "yes, the original is kept" if letter.original else None),

@@ -13,7 +13,7 @@ from redrive.model.lane import Lane
 from redrive.model.lease import Due
 from redrive.model.letter import HISTORY_LIMIT, Letter, RedriveMark, RetryPlan
 from redrive.model.query import EVERYTHING, Field, Is, Not, Or
-from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settled, Settlement, settled
+from redrive.model.settlement import Completed, Failed, Outcome, Postponed, Redriven, Released, Settled, Settlement, settled
 from redrive.model.status import OPEN, Status
 from redrive.testing.kit.clerk import Clerk, Kit
 from redrive.testing.kit.samples import LANE, START, STORED, attempt, failure, letter
@@ -31,6 +31,7 @@ _OUTCOMES: list[Outcome] = [
     Failed(attempt=attempt("again")),
     Failed(attempt=attempt("again"), failure=failure("other.Error"), next_retry_at=START + _HOUR),
     Released(),
+    Postponed(until=START + _HOUR, why="wf_a has not succeeded yet"),
 ]
 
 
@@ -325,6 +326,25 @@ class Claiming(Kit):
         (claimed,) = store.claim(limit=1)
         store.end(claimed.lease, Released())
         assert [one.letter.source_id for one in store.claim()] == ["1", "2"]
+
+    def test_a_postponed_letter_says_what_it_waits_for_and_is_due_then_with_no_attempt_spent(self, store: Clerk) -> None:
+        store.put(letter(due=START, retry=RetryPlan(policy="linear", max_retries=3, retry_count=1, next_retry_at=START)))
+        (claimed,) = store.claim()
+        assert store.end(claimed.lease, Postponed(until=START + _HOUR, why="wf_a")) is Settled.DONE
+        (found,) = store.get(letter().id)
+        assert found is not None
+        assert found.retry == RetryPlan(
+            policy="linear", max_retries=3, retry_count=1, next_retry_at=START + _HOUR, waits_for="wf_a"
+        )
+        assert (found.status, found.attempts) == (Status.PENDING, 1)
+        store.wait(minutes=59)
+        assert store.claim() == []
+        store.wait(minutes=1)
+        (again,) = store.claim()
+        store.end(again.lease, Failed(attempt=attempt("again")))
+        (found,) = store.get(letter().id)
+        assert found is not None
+        assert found.retry.waits_for == ""
 
     def test_what_does_not_hold_settles_nothing(self, store: Clerk) -> None:
         store.put(*(letter(name) for name in "abcd"))

@@ -1,4 +1,4 @@
-"""The kit for `Desk`: operations, their ledgers and the audit."""
+"""The kit for `Desk`: operations, their ledgers, the audit and totals."""
 
 from __future__ import annotations
 
@@ -150,6 +150,23 @@ class DeskContract:
         assert run(desk.audit()) == rows[::-1]
         assert run(desk.audit(limit=2)) == [rows[3], rows[2]]
         assert run(desk.audit(limit=0)) == []
+
+    def test_totals_add_up_and_are_found_by_how_their_names_begin(self, desk: Desk, run: Run) -> None:
+        assert run(desk.totals()) == {}
+        run(desk.add({"a/x": 2, "a/y": 1, "b%_\0é'": 2**40}))
+        run(desk.add({"a/x": 3, "a/y": -1}))
+        run(desk.add({}))
+        assert run(desk.totals()) == {"a/x": 5, "a/y": 0, "b%_\0é'": 2**40}
+        assert run(desk.totals("a/")) == {"a/x": 5, "a/y": 0}
+        assert run(desk.totals("%")) == run(desk.totals("A")) == {}
+
+    def test_many_who_add_at_once_lose_nothing(self, desk: Desk, run: Run) -> None:
+        async def crowd() -> None:
+            for _ in range(5):
+                await asyncio.gather(*(desk.add({"x": 1, "y": number} if number % 2 else {"y": number}) for number in range(20)))
+
+        run(crowd())
+        assert run(desk.totals()) == {"x": 50, "y": 950}
 
     def test_what_raises_has_written_nothing(self, desk: Desk, run: Run) -> None:
         hopeless: Any = object()

@@ -29,7 +29,7 @@ from redrive.model.letter import (
     letter_id,
 )
 from redrive.model.query import EVERYTHING, And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
-from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released
+from redrive.model.settlement import Completed, Failed, Outcome, Postponed, Redriven, Released
 from redrive.model.status import Act, Status
 from redrive.testing.kit.samples import START, STORED, attempt, failure, is_chaos, letter
 
@@ -158,7 +158,12 @@ def _fields() -> dict[str, SearchStrategy[Any]]:
         "history_dropped": counts,
         "expires_at": _maybe(instants()),
         "retry": st.builds(
-            RetryPlan, policy=texts(), retry_count=counts, max_retries=_maybe(counts), next_retry_at=_maybe(instants())
+            RetryPlan,
+            policy=texts(),
+            retry_count=counts,
+            max_retries=_maybe(counts),
+            next_retry_at=_maybe(instants()),
+            waits_for=texts(),
         ),
         "status": st.sampled_from(STORED),
         "priority": st.integers(-(2**63), 2**63 - 1),
@@ -300,6 +305,7 @@ def outcomes() -> SearchStrategy[Outcome]:
         st.builds(Redriven, operation=_maybe(uuids()), unknown=_maybe(_RETRIES)),
         st.builds(Failed, attempt=_RETRIES, failure=_maybe(st.sampled_from(_FAILURES)), next_retry_at=_maybe(_NEAR)),
         st.builds(Released),
+        st.builds(Postponed, until=_NEAR, why=texts()),
     )
 
 

@@ -29,3 +29,8 @@ CREATE TABLE {schema}.audit (
     subject text NOT NULL,
     detail  text NOT NULL
 );
+
+CREATE TABLE {schema}.totals (
+    name  text COLLATE "C" PRIMARY KEY,
+    total bigint NOT NULL
+);

@@ -26,3 +26,8 @@ CREATE TABLE audit (
     subject TEXT NOT NULL,
     detail  TEXT NOT NULL
 ) STRICT;
+
+CREATE TABLE totals (
+    name  TEXT PRIMARY KEY,
+    total INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

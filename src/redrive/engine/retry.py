@@ -1,0 +1,157 @@
+"""Retry: try letters that are held under leases, and say how each claim ends. Nothing is tried in vain."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from redrive.engine.depend import said, unmet
+from redrive.engine.describe import describe
+from redrive.engine.send import Sender, ending
+from redrive.model.backoff import is_named
+from redrive.model.breaker import DENIED, Breaker
+from redrive.model.lane import Lane, lane_of
+from redrive.model.lease import Claimed
+from redrive.model.letter import Failure, Letter
+from redrive.model.operation import Delivered, Delivery, Refused
+from redrive.model.settlement import Failed, Outcome, Postponed, Settled, settled
+from redrive.model.status import Status
+from redrive.ports.letters import LetterStore
+from redrive.ports.transport import Transport
+
+log = logging.getLogger("redrive.processor")
+
+
+class Retried(Struct, frozen=True, kw_only=True):
+    """One letter that was claimed to be retried, and what became of it."""
+
+    claimed: Claimed
+    outcome: Outcome
+    delivery: Delivery | None = None
+    """The target's answer; None: it was not tried."""
+    answer: Settled | None = None
+    """What the store said to the outcome; None: nothing yet."""
+
+    @property
+    def letter(self) -> Letter:
+        """The letter as it was when it was claimed."""
+        return self.claimed.letter
+
+    @property
+    def has_worked(self) -> bool:
+        return isinstance(self.delivery, Delivered)
+
+    @property
+    def has_failed(self) -> bool:
+        return isinstance(self.outcome, Failed)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Was this its last automatic retry?"""
+        return self.has_failed and settled(self.letter, self.outcome, self.letter.updated_at).status is Status.EXHAUSTED
+
+
+class Breakers:
+    """A breaker for each lane, made when it is first needed. They belong to this process."""
+
+    def __init__(self, make: Callable[[], Breaker] = Breaker, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._make = make
+        self._by_lane: dict[Lane, Breaker] = {}
+        self.clock = clock
+
+    def of(self, lane: Lane) -> Breaker:
+        if lane not in self._by_lane:
+            self._by_lane[lane] = self._make()
+        return self._by_lane[lane]
+
+
+class Retrier:
+    """Tries letters through the transports of their lanes."""
+
+    def __init__(
+        self,
+        store: LetterStore,
+        sender: Sender,
+        targets: Mapping[Lane, Transport],
+        *,
+        breakers: Breakers,
+        interval: timedelta,
+    ) -> None:
+        """A letter that is to be tried again at once, or that waits for another, comes back after the interval."""
+        self._store = store
+        self._sender = sender
+        self._targets = targets
+        self._breakers = breakers
+        self._interval = interval
+
+    async def hopeless(self, claimed: Sequence[Claimed]) -> list[Retried]:
+        """Those that need not be tried now: they wait for others, or nobody here knows their retry policy."""
+        waiting = await unmet(self._store, [one.letter for one in claimed])
+        answers = []
+        for one in claimed:
+            policy = one.letter.retry.policy
+            if (others := waiting.get(one.letter.id)) is not None:
+                answers.append(Retried(claimed=one, outcome=self._put_off(said(others), self._interval)))
+            elif not is_named(policy):
+                why = f"the retry policy '{policy}', which this process does not know"
+                answers.append(Retried(claimed=one, outcome=self._put_off(why, self._interval)))
+        return answers
+
+    async def tried(self, claimed: Sequence[Claimed]) -> list[Retried]:
+        """Try letters of one lane together, unless its breaker is open: then no attempt is spent."""
+        lane = lane_of(claimed[0].letter)
+        breaker = self._breakers.of(lane)
+        passing = 0
+        while passing < len(claimed) and breaker.passes(self._breakers.clock()):
+            passing += 1
+        rest = breaker.rest_left(self._breakers.clock()) or self._interval
+        denied = [Retried(claimed=one, outcome=self._put_off(DENIED, rest)) for one in claimed[passing:]]
+        return [*await self._sent(claimed[:passing], lane, breaker), *denied] if passing else denied
+
+    async def _sent(self, claimed: Sequence[Claimed], lane: Lane, breaker: Breaker) -> list[Retried]:
+        started = time.perf_counter()
+        try:
+            prepared = [await self._sender.prepared(one.letter) for one in claimed]
+            deliveries = await self._sender.sent(prepared, self._targets[lane])
+        except Exception as error:
+            # Nothing was sent: the target is gone, not the letters bad.
+            log.exception("the target of '%s' cannot be sent to", lane.source)
+            deliveries = [Refused(failure=describe(error), was_reached=False)] * len(claimed)
+            breaker.failed(self._breakers.clock())
+        except BaseException:
+            breaker.gave_up()
+            raise
+        now, took = datetime.now(UTC), timedelta(seconds=time.perf_counter() - started)
+        for delivery in deliveries:
+            self._tell(breaker, delivery)
+        return [
+            Retried(claimed=one, outcome=self._ended(one.letter, delivery, now, took), delivery=delivery)
+            for one, delivery in zip(claimed, deliveries, strict=True)
+        ]
+
+    def _tell(self, breaker: Breaker, delivery: Delivery) -> None:
+        match delivery:
+            case Delivered():
+                breaker.succeeded()
+            case Refused(was_reached=True):
+                breaker.failed(self._breakers.clock())
+            case _:
+                breaker.gave_up()
+
+    def _ended(self, letter: Letter, delivery: Delivery, now: datetime, took: timedelta) -> Outcome:
+        match delivery:
+            case Refused(failure=Failure(message=why), was_reached=False):
+                return self._put_off(why, self._interval)
+            case _:
+                return ending(letter, delivery, now, took, at_least=self._interval if _is_immediate(letter) else timedelta())
+
+    def _put_off(self, why: str, by: timedelta) -> Postponed:
+        return Postponed(until=datetime.now(UTC) + by, why=why)
+
+
+def _is_immediate(letter: Letter) -> bool:
+    return letter.retry.policy == "immediate"
