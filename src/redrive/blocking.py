@@ -306,6 +306,10 @@ class DeadLetters:
     def purge(self, query: Query, *, batch: int = 1000) -> int:
         return self._run(self._dlq.purge(query, batch=batch))
 
+    @property
+    def journaled(self) -> int:
+        return self._dlq.journaled
+
     def drain(self) -> int:
         return self._run(self._dlq.drain())
 

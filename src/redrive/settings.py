@@ -88,6 +88,18 @@ class Settings(Struct, frozen=True, kw_only=True):
             ALLOWED,
         ),
     ] = Redaction()
+    alerts: Annotated[
+        tuple[str, ...],
+        _about(
+            "Who is told of exhausted letters: webhooks and PagerDuty, as a list of URLs, or in one line with spaces between them;"
+            " see alerts.md.",
+            "a list of URLs such as https://ops.example.com/hooks/redrive or pagerduty://ROUTING_KEY@events.pagerduty.com",
+        ),
+    ] = ()
+
+    def __repr__(self) -> str:
+        """Secrets in it are hidden."""
+        return f"Settings({', '.join(f'{name}={_shown(getattr(self, name))!r}' for name in self.__struct_fields__)})"
 
     def journal_folder(self, environ: Mapping[str, str] = os.environ) -> Path:
         """Where the journal lies: the given folder, else one in the user's state folder."""
@@ -123,7 +135,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
         return [
             Entry(
                 name=name,
-                value=masked(_text(getattr(self.settings, name))),
+                value=_shown(getattr(self.settings, name)),
                 origin=self.origins[name],
                 doc=meta.description or "",
             )
@@ -176,6 +188,20 @@ def masked(value: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", value))
 
 
+_TARGET = re.compile(r"(\w[\w+.-]*)://([^/?#]*@)?([\w.-]+|\[[0-9A-Fa-f:.]+\])?(:\d{1,5})?(?=[/?#]|\Z)(.*)", re.DOTALL)
+
+
+def masked_target(url: str) -> str:
+    """An alert's target as people may see it: where it is, without login, path and options, any of which may be its key."""
+    found = _TARGET.fullmatch(url)
+    if found is None:
+        return "***"
+    scheme, login, host, port, rest = found.groups(default="")
+    if scheme not in ("http", "https"):
+        return f"{scheme}://***" + (f"@{host}{port}" if login else "")
+    return f"{scheme}://{host}{port}" + ("/***" if rest.strip("/") else "")
+
+
 def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
     _ensure_known("flag", (_flag(name) for name in flags), [_flag(name) for name in Settings.__struct_fields__])
     return {
@@ -192,8 +218,8 @@ def _flag(name: str) -> str:
 _OTHER_VARIABLES = ("REDRIVE_CONFIG", "REDRIVE_CHAOS")
 """Names the file; makes our own tests run long."""
 
-_TESTS = "REDRIVE_TEST_"
-"""Begins the names by which tests find engines."""
+_OTHERS = ("REDRIVE_TEST_", "REDRIVE_DLQ_")
+"""How the names begin by which tests find engines, and of the settings of `redrive.workflows`."""
 
 _SERVICE_LINK = re.compile(r"REDRIVE_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)\Z")
 
@@ -210,7 +236,7 @@ def _from_environment(environ: Mapping[str, str], folder: Path) -> dict[str, _Gi
         for name, value in environ.items()
         if name.startswith("REDRIVE_")
         and name not in _OTHER_VARIABLES
-        and not name.startswith(_TESTS)
+        and not name.startswith(_OTHERS)
         and not _is_service_link(name, value)
     }
     files = {f"{variable}_FILE": variable for variable in variables}
@@ -305,6 +331,10 @@ def _ensure_known(what: str, names: Iterable[str], known: Iterable[str], *, also
             raise BadSettings(f"unknown {what} {name}; {hint}")
 
 
+_URLS = re.compile(r"\s*,\s*(?=\w[\w+.-]*://)|\s+")
+"""Between URLs: a URL may have a comma, but no space."""
+
+
 def _checked(name: str, given: _Given) -> Any:
     hint = _hints()[name]
     if name == "redact":
@@ -312,10 +342,13 @@ def _checked(name: str, given: _Given) -> Any:
             return Redaction.read(given.value)
         except BadSettings as error:
             raise BadSettings(f"{name} ({given.origin}): {error}") from error
+    value = given.value
+    if name == "alerts" and isinstance(value, str):
+        value = [url for url in _URLS.split(value) if url]
     try:
-        return msgspec.convert(given.value, hint, strict=not given.is_text)
+        return msgspec.convert(value, hint, strict=not given.is_text)
     except msgspec.ValidationError as error:
-        shown = "" if given.is_secret else f", not {masked(_text(given.value))[:80]!r}"
+        shown = "" if given.is_secret or name == "alerts" else f", not {masked(_text(given.value))[:80]!r}"
         raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
 
 
@@ -325,6 +358,11 @@ def _hints() -> dict[str, Any]:
 
 def _metas() -> dict[str, Any]:
     return {name: hint.__metadata__[0] for name, hint in _hints().items()}
+
+
+def _shown(value: object) -> str:
+    """As it would be written in the environment, without secrets."""
+    return " ".join(map(masked_target, value)) if isinstance(value, tuple) else masked(_text(value))
 
 
 def _text(value: object) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
@@ -13,15 +13,20 @@ from redrive.backends.files.bodies import FileBodies
 from redrive.engine.bound_desk import BoundDesk
 from redrive.engine.call import FunctionTransport
 from redrive.engine.dead_letters import DeadLetters, Limits
+from redrive.engine.hook import HookFunction
 from redrive.engine.metrics import Meter
 from redrive.engine.observed import ObservedLetters
 from redrive.engine.run import CommandTransport
 from redrive.engine.telemetry import Telemetry
 from redrive.model.errors import BadSettings, UnknownScheme
 from redrive.model.redaction import Redaction
+from redrive.ports.notifier import Notifier
 from redrive.ports.opening import Deskless, Opened
 from redrive.ports.transport import Transport
 from redrive.settings import DESK, Settings, load, masked
+
+if TYPE_CHECKING:
+    from redrive.engine.alert import Alarm
 
 STORES: dict[str, str] = {
     "memory": "redrive.backends.memory:opened",
@@ -30,6 +35,8 @@ STORES: dict[str, str] = {
     "postgresql": "redrive.backends.postgres:opened",
     "redis": "redrive.backends.redis:opened",
     "rediss": "redrive.backends.redis:opened_tls",
+    "opensearch": "redrive.backends.opensearch:opened",
+    "opensearchs": "redrive.backends.opensearch:opened_tls",
 }
 """The scheme of a store's URL → what opens it, given the rest of the URL."""
 
@@ -39,24 +46,42 @@ TRANSPORTS: dict[str, Callable[[str], Transport]] = {
 }
 """The scheme of a target's URL → what makes its transport, given the rest of the URL."""
 
+NOTIFIERS: dict[str, str] = {
+    "https": "redrive.backends.webhook:opened",
+    "http": "redrive.backends.webhook:opened_plain",
+    "pagerduty": "redrive.backends.pagerduty:opened",
+}
+"""The scheme of an alert target's URL → what makes its notifier, given the rest of the URL."""
+
 
 def open(url: str | None = None, *, redact: Redaction | None = None) -> DeadLetters:
     """The whole for a store's URL; what the URL does not say comes from settings: environment, file, defaults."""
     return connect(load({"store": url, "redact": redact}).settings)
 
 
-def connect(settings: Settings, *meters: Meter) -> DeadLetters:
-    """The whole for these settings, measured by these meters too. Nothing is touched until its first use."""
+def connect(
+    settings: Settings,
+    *meters: Meter,
+    letters: Opened | None = None,
+    alerts: Sequence[Notifier | HookFunction] = (),
+    has_journal: bool = True,
+) -> DeadLetters:
+    """The whole for these settings, measured by these meters too. Nothing is touched until its first use.
+
+    `letters` is a store that was opened otherwise; `alerts` are told beside those of the settings. Without a journal, what a
+    store cannot hold is the caller's.
+    """
     telemetry = _telemetry(settings, meters)
-    opened = store(settings.store, desk=settings.desk)
-    letters = ObservedLetters(opened.letters, telemetry)
+    opened = letters or store(settings.store, desk=settings.desk)
+    observed = ObservedLetters(opened.letters, telemetry)
+    told = [*notifiers(settings), *alerts]
     journal = None
-    if not letters.capabilities.embedded:
+    if has_journal and not observed.capabilities.embedded:
         from redrive.engine.journal import Journal  # needs file locks that not every system has; an embedded store has no journal
 
         journal = Journal(settings.journal_folder(), masked(settings.store))
     return DeadLetters(
-        letters,
+        observed,
         opened.desk,
         namespace=settings.namespace,
         bodies=FileBodies(opened.bodies_folder) if opened.bodies_folder else None,
@@ -66,8 +91,15 @@ def connect(settings: Settings, *meters: Meter) -> DeadLetters:
         ),
         telemetry=telemetry,
         redaction=settings.redact,
+        alarm=_alarm(told, settings, telemetry) if told else None,
         elsewhere=lambda url: connect(replace(settings, store=url), *meters),
     )
+
+
+def _alarm(told: Sequence[Notifier | HookFunction], settings: Settings, telemetry: Telemetry) -> Alarm:
+    from redrive.engine.alert import Alarm  # most stores tell nobody
+
+    return Alarm(told, redaction=settings.redact, telemetry=telemetry)
 
 
 def _telemetry(settings: Settings, meters: tuple[Meter, ...]) -> Telemetry:
@@ -82,8 +114,11 @@ def _telemetry(settings: Settings, meters: tuple[Meter, ...]) -> Telemetry:
 def store(url: str, *, desk: str = DESK) -> Opened:
     """The store that a URL names, with its desk: its own, or the one at the second URL when it has none."""
     opened = _opened(url)
-    if isinstance(opened, Opened):
-        return opened
+    return opened if isinstance(opened, Opened) else with_desk(opened, desk)
+
+
+def with_desk(opened: Deskless, desk: str) -> Opened:
+    """A store that has no desk, with the one at this URL."""
     elsewhere = _opened(desk)
     if isinstance(elsewhere, Deskless):
         raise BadSettings(f"there is no desk at {masked(desk)}; let desk be a store that has one, e.g. {DESK}")
@@ -101,6 +136,23 @@ def transport(url: str) -> Transport:
     """The target that a URL names."""
     scheme, location = _split(url, TRANSPORTS, "target")
     return TRANSPORTS[scheme](location)
+
+
+def notifiers(settings: Settings) -> list[Notifier]:
+    """Who is told of exhausted letters. Nobody is reached before there is something to tell."""
+    return [notifier(url) for url in settings.alerts]
+
+
+def notifier(url: str) -> Notifier:
+    """The alert target that a URL names."""
+    if "://" not in url or not url.partition("://")[0].isalnum():
+        # It is not repeated: it may be a bare key.
+        listed = ", ".join(f"{name}://" for name in NOTIFIERS)
+        raise UnknownScheme(f"a target of alerts has no scheme; its URL begins with one of {listed}")
+    scheme, location = _split(url, NOTIFIERS, "target of alerts")
+    module, _, function = NOTIFIERS[scheme].partition(":")
+    opened = cast("Callable[[str], Notifier]", getattr(importlib.import_module(module), function))
+    return opened(location)
 
 
 def _split(url: str, known: dict[str, str] | dict[str, Callable[[str], Transport]], what: str) -> tuple[str, str]:

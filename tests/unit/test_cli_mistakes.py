@@ -36,7 +36,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["lss"], "There is no command 'lss'; did you mean 'ls'?"),
     (
         ["zzz"],
-        "There is no command 'zzz'; there are up, demo, ls, search, show, retry, capture, run, policy, copy, config, doctor, completion.",
+        "There is no command 'zzz'; there are up, demo, ls, search, show, retry, capture, run, policy, dlq, alerts, copy, config, doctor, completion.",
     ),
     (["--bogus"], "No such option"),
     (["ls", "--sorce", "x"], "No such option"),

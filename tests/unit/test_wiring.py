@@ -64,12 +64,12 @@ def state(folder: Path) -> dict[str, str]:
         ("postgress://x", "no store answers to 'postgress:'; known are memory:, sqlite:"),
         (
             "sqlit:redrive.db",
-            "no store answers to 'sqlit:'; known are memory:, sqlite:, postgres:, postgresql:, redis:, rediss:; did you mean sqlite:?",
+            "no store answers to 'sqlit:'; known are memory:, sqlite:, postgres:, postgresql:, redis:, rediss:, opensearch:, opensearchs:; did you mean sqlite:?",
         ),
         ("memry:", "did you mean memory:?"),
         (
             "redrive.db",
-            "'redrive.db' has no scheme; a store's URL begins with one of memory:, sqlite:, postgres:, postgresql:, redis:, rediss:; did you mean sqlite:redrive.db?",
+            "'redrive.db' has no scheme; a store's URL begins with one of memory:, sqlite:, postgres:, postgresql:, redis:, rediss:, opensearch:, opensearchs:; did you mean sqlite:redrive.db?",
         ),
         (":", "no store answers to ':'"),
         (" sqlite:x", "no store answers to ' sqlite:'"),

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,10 @@ _SAID_LIMIT = 300
 _LONGEST_WAIT = timedelta(minutes=5)
 """However long a target asks for."""
 _TRANSIENT = {408, 425, 429}
+_PLACE = re.compile(
+    r"(?:\[(?P<inner>[0-9A-Fa-f:.]+)\]|(?P<host>[\w.-]*))"
+    r"(?::(?P<port>[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])?)?"
+)
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -193,24 +198,44 @@ def _wanted_wait(text: str | None) -> timedelta | None:
     return min(max(wait, timedelta()), _LONGEST_WAIT)
 
 
-def authority(location: str, *, example: str) -> tuple[str | None, str | None, str, int | None, str]:
-    """User, password, host, port and the rest of `//[user[:password]@]host[:port]…`."""
+class Location(Struct, frozen=True, kw_only=True):
+    """The parts of `//[user[:password]@]host[:port]…`."""
+
+    user: str | None
+    password: str | None
+    host: str
+    port: int | None
+    rest: str
+    """Path, query and fragment."""
+
+
+def location_of(text: str, *, example: str) -> Location:
+    """What a URL says behind its scheme. One that cannot be read is not repeated, since what is wrong may be in a secret."""
     unreadable = BadSettings(f"this target of alerts cannot be read; write it like {example}, with / ? # @ : in a secret escaped")
-    if not location.startswith("//") or not location.isprintable() or " " in location:
+    if not text.startswith("//") or not text.isprintable() or " " in text:
         raise unreadable
-    end = min((place for sign in "/?#" if (place := location.find(sign, 2)) >= 0), default=len(location))
-    login, at, place = location[2:end].rpartition("@")
+    authority = re.match(r"[^/?#]*", text[2:])
+    assert authority is not None
+    login, at, place = authority[0].rpartition("@")
     user, _, password = login.partition(":")
-    host, port = place, ""
-    if place.startswith("["):
-        host, _, port = place[1:].partition("]")
-        port = port.removeprefix(":")
-    elif ":" in place:
-        host, _, port = place.partition(":")
-    if port and not (port.isdecimal() and port.isascii() and 0 < int(port) < 65_536):
-        # It may be part of a password; so it is not told.
+    found = _PLACE.fullmatch(place)
+    if found is None or not _is_name(host := found["inner"] or found["host"]):
         raise unreadable
-    return unquote(user) if at else None, unquote(password) or None, host, int(port) if port else None, location[end:]
+    return Location(
+        user=unquote(user) if at else None,
+        password=unquote(password) or None,
+        host=host,
+        port=int(found["port"]) if found["port"] else None,
+        rest=text[2 + authority.end() :],
+    )
+
+
+def _is_name(host: str) -> bool:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def shown(host: str, port: int | None) -> str:

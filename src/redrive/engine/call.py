@@ -39,7 +39,7 @@ class FunctionTransport:
     ) -> None:
         """`refusal` reads off what the handler returned why it has failed all the same; None: it has not."""
         self.name = name or f"py:{handler.__module__}:{getattr(handler, '__qualname__', type(handler).__qualname__)}"
-        self._handler = handler
+        self.handler = handler
         self._types = _model_types(handler)
         self._concurrency = concurrency
         self._refusal = refusal
@@ -86,7 +86,7 @@ class FunctionTransport:
                 args, kwargs = self._arguments(message)
             except Exception as error:
                 return Refused(failure=describe(error), was_reached=False)
-            outcome = await self._outcome(Call(handler=self._handler, args=args, kwargs=kwargs))
+            outcome = await self._outcome(Call(handler=self.handler, args=args, kwargs=kwargs))
         finally:
             redelivering.reset(token)
         if not isinstance(outcome, Handled):

@@ -14,6 +14,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from redrive.engine.alert import Alarm
 from redrive.engine.bridge import Bridge
 from redrive.engine.call import FunctionTransport, refusal
 from redrive.engine.capture import Labels, Try, captured
@@ -44,12 +45,15 @@ from redrive.model.policy import Policy
 from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query
 from redrive.model.redaction import Redaction
 from redrive.model.settlement import Outcome, Released, Settled, Settlement
-from redrive.model.status import Act, ensure_legal
+from redrive.model.status import Act, Status, ensure_legal
 from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
 from redrive.ports.inline import is_inline
 from redrive.ports.letters import LetterStore
 from redrive.ports.transport import Transport
+
+_AT_ONCE = (Held.NEW, Held.REOPENED, Held.JOURNALED)
+"""Ways to be held in which a letter is as it came."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -81,9 +85,10 @@ class DeadLetters:
         limits: Limits | None = None,
         telemetry: Telemetry = SILENT,
         redaction: Redaction | None = None,
+        alarm: Alarm | None = None,
         elsewhere: Callable[[str], DeadLetters] | None = None,
     ) -> None:
-        """`elsewhere` opens the stores that a policy's routes name."""
+        """`alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name."""
         self.letters = letters
         self.desk = desk
         self.namespace = namespace
@@ -104,6 +109,7 @@ class DeadLetters:
         self._sender = Sender(self._holder, self._redactor)
         self.breakers = Breakers()
         """One a source, for automatic and manual retries alike."""
+        self._alarm = alarm
         self._elsewhere = elsewhere
         self._others: dict[str, DeadLetters] = {}
 
@@ -167,8 +173,13 @@ class DeadLetters:
         if to is not None:
             return await self._other(to)._keep(letters)  # noqa: SLF001 - another of the same kind
         if is_inline() and not self.letters.capabilities.inline:
-            return self.bridge.run_on_loop(self._holder.hold(letters))
-        return await self._holder.hold(letters)
+            answers = self.bridge.run_on_loop(self._holder.hold(letters))
+        else:
+            answers = await self._holder.hold(letters)
+        if self._alarm is not None:
+            held = zip(letters, answers, strict=True)
+            self._alarm.exhausted([one for one, how in held if one.status is Status.EXHAUSTED and how in _AT_ONCE])
+        return answers
 
     async def get(self, id: UUID | str) -> Letter:
         """One letter by its id, or by the unambiguous beginning of it; `UnknownLetter` when there is none."""
@@ -268,9 +279,23 @@ class DeadLetters:
             owner=by or owner_name(),
             pace=pace or Pace(lease=self.limits.lease),
             breakers=self.breakers,
-            listener=listener,
+            listener=self._listening(listener),
             telemetry=self.telemetry,
         )
+
+    def _listening(self, listener: Listener | None) -> Listener:
+        """Whoever listens to a processor, and the alarm."""
+
+        async def heard(retried: Sequence[Retried]) -> None:
+            self._announce(retried)
+            if listener is not None:
+                await listener(retried)
+
+        return heard
+
+    def _announce(self, retried: Sequence[Retried]) -> None:
+        if self._alarm is not None:
+            self._alarm.exhausted([one.letter_after for one in retried if one.is_exhausted and one.answer is Settled.DONE])
 
     async def retry(self, id: UUID | str, to: Transport | Callable[..., Any], *, by: str | None = None) -> Retried:
         """Try one letter now, whatever its time, and settle it; raises what is in the way, and then no attempt was spent."""
@@ -280,7 +305,8 @@ class DeadLetters:
         claim = Claim(owner=by or owner_name(), lease=self.limits.lease, what=(letter.id,))
         claimed = await self.letters.claim(claim)
         if not claimed:
-            ensure_legal(Act.CLAIM, letter.status)
+            if letter.status is not Status.RETRYING:
+                ensure_legal(Act.CLAIM, letter.status)
             raise _leased(letter)
         retrier = Retrier(
             self.letters, self._sender, {lane_of(letter): _target(to)}, breakers=self.breakers, interval=timedelta()
@@ -291,7 +317,9 @@ class DeadLetters:
                 (retried,) = await retrier.tried(claimed)
         finally:
             (answer,) = await asyncio.shield(settle(self.letters, [Settlement.of(claimed[0].lease, retried.outcome)]))
-        return replace(retried, answer=answer)
+        retried = replace(retried, answer=answer)
+        self._announce([retried])
+        return retried
 
     async def amend(self, amendment: Amendment, *, as_given: bool = False) -> Letter:
         """Change one letter that nobody holds, and give it back as it is then; raises what is in the way.
@@ -329,6 +357,11 @@ class DeadLetters:
             removed += len(gone)
         return removed
 
+    @property
+    def journaled(self) -> int:
+        """How many letters wait in this process's journal, because the store is down or was a moment ago."""
+        return self._journal.waiting if self._journal is not None else 0
+
     async def drain(self) -> int:
         """Move what waits in the journal to the store, when it is back; answer how many letters went."""
         return await self._holder.drain()
@@ -337,6 +370,8 @@ class DeadLetters:
         """Let go of the store. What was confirmed stays."""
         for other in self._others.values():
             await other.close()
+        if self._alarm is not None:
+            await self._alarm.close()
         self.bridge.stop_background()
         await self.letters.close()
         if self._journal is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count
@@ -13,6 +14,8 @@ from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Due
 from redrive.model.pace import Pace
 from redrive.ports.letters import LetterStore
+
+log = logging.getLogger("redrive.processor")
 
 _FAIR_TURN = 4
 """Every so manieth claim takes those that have waited longest, whatever their priority: none waits for ever."""
@@ -42,7 +45,15 @@ class Intake:
             share = self._share(lane, -(-(wanted - len(found)) // (len(lanes) - place)))
             if share > 0:
                 what = Due(lane, longest=is_fair_turn)
-                found += await self._store.claim(Claim(owner=self._owner, lease=self._pace.lease, what=what, limit=share))
+                claim = Claim(owner=self._owner, lease=self._pace.lease, what=what, limit=share)
+                try:
+                    found += await self._store.claim(claim)
+                except Exception:
+                    if not found:
+                        raise
+                    # What was claimed before is worked on; if this is no accident, the next claim meets it too.
+                    log.exception("letters of '%s' could not be claimed", lane.source)
+                    break
         return found
 
     def _share(self, lane: Lane, wanted: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -63,6 +64,7 @@ class RetryProcessor:
         self._listener = listener
         self._telemetry = telemetry
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     @property
     def is_running(self) -> bool:
@@ -70,16 +72,26 @@ class RetryProcessor:
 
     async def start(self) -> None:
         """Begin; the first look for due letters is at once. Starting it twice is fine."""
+        if self.is_running and self._stopping.is_set():
+            await self.stop()
         if not self.is_running:
             self._stopping = asyncio.Event()
-            self._task = asyncio.create_task(self._run(), name=f"redrive-processor:{self._owner}")
+            self._task = asyncio.create_task(self._run(self._stopping), name=f"redrive-processor:{self._owner}")
 
     async def stop(self) -> None:
-        """Claim no more, let what is being tried finish within the grace, give the rest back. Stopping it twice is fine."""
+        """Claim no more, let what is being tried finish within the grace, give the rest back. Stopping it twice is fine.
+
+        Whoever is cancelled while they wait here has stopped it all the same. A plain function cannot be cut short: its
+        letter is given back when it has ended.
+        """
         task = self._task
-        if task is not None:
+        if task is not None and not task.done():
+            if task.get_loop() is not asyncio.get_running_loop():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), task.get_loop()))
+                return
             self._stopping.set()
             await asyncio.wait([task])
+        if self._task is task:
             self._task = None
 
     async def __aenter__(self) -> Self:
@@ -89,36 +101,49 @@ class RetryProcessor:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.stop()
 
-    async def _run(self) -> None:
-        unsettled: list[Retried] = []
-        while not self._stopping.is_set():
-            shift = Shift(
-                self._store,
-                self._intake,
-                self._retrier,
-                pace=self._pace,
-                stopping=self._stopping,
-                settled=self._settled,
-                unsettled=unsettled,
-            )
-            try:
-                await shift.work()
-            except Exception:
-                log.exception("retry processor failed; it goes on in %d s", AFTER_ERROR.total_seconds())
-                await either(self._stopping.wait(), asyncio.sleep(AFTER_ERROR.total_seconds()))
-            unsettled = shift.unsettled
-        if unsettled:
-            log.warning("%d letters could not be settled; their leases end by themselves", len(unsettled))
+    async def _run(self, stopping: asyncio.Event) -> None:
+        shift = Shift(
+            self._store,
+            self._intake,
+            self._retrier,
+            pace=self._pace,
+            settled=self._settled,
+            told=self._told,
+            after_error=AFTER_ERROR,
+        )
+        try:
+            await shift.work(stopping)
+        finally:
+            if shift.unsettled:
+                log.warning("%d letters could not be settled; their leases end by themselves", shift.unsettled)
 
-    async def _settled(self, retried: Sequence[Retried]) -> None:
-        """End claims, and tell whoever listens."""
+    async def _settled(self, retried: Sequence[Retried]) -> list[Retried]:
+        """End claims; what was ended, with the store's answers."""
         answers = await settle(self._store, [Settlement.of(one.claimed.lease, one.outcome) for one in retried])
         done = [replace(one, answer=answer) for one, answer in zip(retried, answers, strict=True)]
-        for one in done:
-            outcome = type(one.outcome).__struct_config__.tag if one.answer is Settled.DONE else one.answer
-            self._telemetry.add(metrics.LETTERS_RETRIED, 1, source=one.letter.source, outcome=str(outcome))
-        if self._listener is not None:
-            try:
-                await self._listener(done)
-            except Exception:
-                log.exception("what listens to the retry processor failed")
+        if not self._telemetry.is_silent:
+            for (source, outcome), number in Counter((one.letter.source, _outcome(one)) for one in done).items():
+                self._telemetry.add(metrics.LETTERS_RETRIED, number, source=source, outcome=outcome)
+        return done
+
+    async def _told(self, retried: Sequence[Retried]) -> None:
+        """Tell whoever listens, and wait for them; after a stop no longer than the grace."""
+        if self._listener is None:
+            return
+        try:
+            await either(_heard(self._listener, retried), self._patience())
+        except Exception:
+            log.exception("what listens to the retry processor failed")
+
+    async def _patience(self) -> None:
+        await self._stopping.wait()
+        await asyncio.sleep(self._pace.grace.total_seconds())
+        log.warning("what listens to the retry processor does not end; it is not waited for")
+
+
+async def _heard(listener: Listener, retried: Sequence[Retried]) -> None:
+    await listener(retried)
+
+
+def _outcome(retried: Retried) -> str:
+    return str(type(retried.outcome).__struct_config__.tag) if retried.answer is Settled.DONE else str(retried.answer)

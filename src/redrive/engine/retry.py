@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from redrive.engine.depend import said, unmet
-from redrive.engine.describe import describe
-from redrive.engine.send import Sender, ending
+from redrive.engine.send import Sender, ending, later
 from redrive.model.backoff import is_named
 from redrive.model.breaker import DENIED, Breaker
 from redrive.model.lane import Lane, lane_of
 from redrive.model.lease import Claimed
 from redrive.model.letter import Failure, Letter
 from redrive.model.operation import Delivered, Delivery, Refused
-from redrive.model.settlement import Failed, Outcome, Postponed, Settled, settled
+from redrive.model.settlement import Failed, Outcome, Postponed, Released, Settled, settled
 from redrive.model.status import Status
 from redrive.ports.letters import LetterStore
 from redrive.ports.transport import Transport
@@ -52,7 +51,12 @@ class Retried(Struct, frozen=True, kw_only=True):
     @property
     def is_exhausted(self) -> bool:
         """Was this its last automatic retry?"""
-        return self.has_failed and settled(self.letter, self.outcome, self.letter.updated_at).status is Status.EXHAUSTED
+        return self.has_failed and self.letter_after.status is Status.EXHAUSTED
+
+    @property
+    def letter_after(self) -> Letter:
+        """The letter as its outcome leaves it."""
+        return settled(self.letter, self.outcome, self.letter.updated_at)
 
 
 class Breakers:
@@ -67,6 +71,11 @@ class Breakers:
         if lane not in self._by_lane:
             self._by_lane[lane] = self._make()
         return self._by_lane[lane]
+
+
+def released(claimed: Iterable[Claimed]) -> list[Retried]:
+    """Claims that are given back as they were."""
+    return [Retried(claimed=one, outcome=Released()) for one in claimed]
 
 
 class Retrier:
@@ -87,6 +96,15 @@ class Retrier:
         self._targets = targets
         self._breakers = breakers
         self._interval = interval
+        self._skew = timedelta()
+
+    def set_clock(self, now: datetime) -> None:
+        """This is what the store's clock says; by it letters come due. The host's may be off."""
+        self._skew = now - datetime.now(UTC)
+
+    def now(self) -> datetime:
+        """The store's time, as far as it is known."""
+        return datetime.now(UTC) + self._skew
 
     async def hopeless(self, claimed: Sequence[Claimed]) -> list[Retried]:
         """Those that need not be tried now: they wait for others, or nobody here knows their retry policy."""
@@ -95,24 +113,29 @@ class Retrier:
         for one in claimed:
             policy = one.letter.retry.policy
             if (others := waiting.get(one.letter.id)) is not None:
-                answers.append(Retried(claimed=one, outcome=self._put_off(said(others), self._interval)))
+                answers.append(Retried(claimed=one, outcome=self._postponed(said(others), self._interval)))
             elif not is_named(policy):
                 why = f"the retry policy '{policy}', which this process does not know"
-                answers.append(Retried(claimed=one, outcome=self._put_off(why, self._interval)))
+                answers.append(Retried(claimed=one, outcome=self._postponed(why, self._interval)))
         return answers
 
     async def tried(self, claimed: Sequence[Claimed]) -> list[Retried]:
         """Try letters of one lane together, unless its breaker is open: then no attempt is spent."""
         lane = lane_of(claimed[0].letter)
-        breaker = self._breakers.of(lane)
-        passing = 0
-        while passing < len(claimed) and breaker.passes(self._breakers.clock()):
-            passing += 1
-        rest = breaker.rest_left(self._breakers.clock()) or self._interval
-        denied = [Retried(claimed=one, outcome=self._put_off(DENIED, rest)) for one in claimed[passing:]]
-        return [*await self._sent(claimed[:passing], lane, breaker), *denied] if passing else denied
+        breaker, clock = self._breakers.of(lane), self._breakers.clock
+        passing, number = 0, 0
+        while passing < len(claimed) and (given := breaker.passes(clock())):
+            passing, number = passing + 1, given
+        rest = breaker.rest_left(clock()) or self._interval
+        denied = [Retried(claimed=one, outcome=self._postponed(DENIED, rest)) for one in claimed[passing:]]
+        return [*await self._sent(claimed[:passing], lane, breaker, number), *denied] if passing else denied
 
-    async def _sent(self, claimed: Sequence[Claimed], lane: Lane, breaker: Breaker) -> list[Retried]:
+    def put_off(self, claimed: Sequence[Claimed], error: Exception) -> list[Retried]:
+        """Letters that could not even be tried, because of this."""
+        why = self._sender.refused(error).failure.message or type(error).__name__
+        return [Retried(claimed=one, outcome=self._postponed(why, self._interval)) for one in claimed]
+
+    async def _sent(self, claimed: Sequence[Claimed], lane: Lane, breaker: Breaker, number: int) -> list[Retried]:
         started = time.perf_counter()
         try:
             prepared = [await self._sender.prepared(one.letter) for one in claimed]
@@ -120,38 +143,34 @@ class Retrier:
         except Exception as error:
             # Nothing was sent: the target is gone, not the letters bad.
             log.exception("the target of '%s' cannot be sent to", lane.source)
-            deliveries = [Refused(failure=describe(error), was_reached=False)] * len(claimed)
-            breaker.failed(self._breakers.clock())
+            deliveries = [self._sender.refused(error)] * len(claimed)
+            breaker.failed(number, self._breakers.clock())
         except BaseException:
-            breaker.gave_up()
+            breaker.gave_up(number)
             raise
-        now, took = datetime.now(UTC), timedelta(seconds=time.perf_counter() - started)
+        now, took = self.now(), timedelta(seconds=time.perf_counter() - started)
         for delivery in deliveries:
-            self._tell(breaker, delivery)
+            self._tell(breaker, number, delivery)
         return [
             Retried(claimed=one, outcome=self._ended(one.letter, delivery, now, took), delivery=delivery)
             for one, delivery in zip(claimed, deliveries, strict=True)
         ]
 
-    def _tell(self, breaker: Breaker, delivery: Delivery) -> None:
+    def _tell(self, breaker: Breaker, number: int, delivery: Delivery) -> None:
         match delivery:
             case Delivered():
-                breaker.succeeded()
+                breaker.succeeded(number)
             case Refused(was_reached=True):
-                breaker.failed(self._breakers.clock())
+                breaker.failed(number, self._breakers.clock())
             case _:
-                breaker.gave_up()
+                breaker.gave_up(number)
 
     def _ended(self, letter: Letter, delivery: Delivery, now: datetime, took: timedelta) -> Outcome:
         match delivery:
-            case Refused(failure=Failure(message=why), was_reached=False):
-                return self._put_off(why, self._interval)
+            case Refused(failure=Failure(message=why, type=kind), was_reached=False):
+                return self._postponed(why or kind, self._interval)
             case _:
-                return ending(letter, delivery, now, took, at_least=self._interval if _is_immediate(letter) else timedelta())
+                return ending(letter, delivery, now, took, at_once=self._interval)
 
-    def _put_off(self, why: str, by: timedelta) -> Postponed:
-        return Postponed(until=datetime.now(UTC) + by, why=why)
-
-
-def _is_immediate(letter: Letter) -> bool:
-    return letter.retry.policy == "immediate"
+    def _postponed(self, why: str, by: timedelta) -> Postponed:
+        return Postponed(until=later(self.now(), by), why=why)

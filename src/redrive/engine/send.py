@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import assert_never
 from uuid import UUID
 
@@ -21,7 +22,10 @@ from redrive.model.operation import Delivered, Delivery, Refused, Unknown
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released
 from redrive.ports.transport import Transport
 
+log = logging.getLogger("redrive.send")
+
 _NOTHING = timedelta()
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class Sender:
@@ -43,12 +47,17 @@ class Sender:
     async def sent(self, prepared: Sequence[Message | Refused], transport: Transport) -> list[Delivery]:
         """What became of each; what could not be prepared was not sent. Nothing is told that must not be."""
         messages = [one for one in prepared if isinstance(one, Message)]
-        answers = await transport.send(messages)
+        answers = await transport.send(messages) if messages else []
         if len(answers) != len(messages):
             raise TypeError(f"{transport.name} answered for {len(answers)} of {len(messages)} messages; none can be believed")
         remaining = iter(answers)
         deliveries = [next(remaining) if isinstance(one, Message) else one for one in prepared]
         return deliveries if self._redactor is None else [self._redactor.delivery(one) for one in deliveries]
+
+    def refused(self, error: Exception) -> Refused:
+        """What is told of letters whose target cannot be sent to."""
+        failure = describe(error)
+        return Refused(failure=failure if self._redactor is None else self._redactor.failure(failure), was_reached=False)
 
 
 def ending(
@@ -58,9 +67,9 @@ def ending(
     took: timedelta,
     *,
     operation: UUID | None = None,
-    at_least: timedelta = _NOTHING,
+    at_once: timedelta = _NOTHING,
 ) -> Outcome:
-    """How the claim on a letter ends when this became of its sending. The next retry comes `at_least` so much later."""
+    """How the claim on a letter ends when this became of its sending. A retry that is to come at once comes so much later."""
     match delivery:
         case Delivered(confirmed=True):
             return Completed(operation=operation)
@@ -70,7 +79,7 @@ def ending(
             return Released()
         case Refused(failure=failure):
             attempt = _attempt(letter, now, took, failure.type, failure.message)
-            return Failed(attempt=attempt, failure=failure, next_retry_at=_next_retry(letter, now, at_least))
+            return Failed(attempt=attempt, failure=failure, next_retry_at=_next_retry(letter, now, at_once))
         case Unknown(reason=reason):
             attempt = replace(_attempt(letter, now, took, "unknown", reason), outcome_unknown=True)
             return Redriven(operation=operation, unknown=attempt)
@@ -82,10 +91,21 @@ def _attempt(letter: Letter, now: datetime, took: timedelta, error: str, message
     return Attempt(at=now, occurrence=minted(), error=error, message=message, took=took, generation=letter.generation)
 
 
-def _next_retry(letter: Letter, now: datetime, at_least: timedelta) -> datetime | None:
+def later(now: datetime, by: timedelta) -> datetime:
+    """So much later, or at the end of the calendar."""
+    try:
+        return now + by
+    except OverflowError:
+        return _LAST
+
+
+def _next_retry(letter: Letter, now: datetime, at_once: timedelta) -> datetime | None:
     try:
         delay = named(letter.retry.policy).delay(letter.retry.retry_count + 1)
-        return None if delay is None else now + max(delay, at_least)
+        return None if delay is None else now + (delay or at_once)
     except (BadSettings, OverflowError):
         # Another release's policy, or a time beyond the calendar: a person decides.
+        return None
+    except Exception:
+        log.exception("the retry policy '%s' failed; letter %s waits for a person", letter.retry.policy, letter.id)
         return None

@@ -18,7 +18,11 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """For one source. Whoever is let pass says how it went: `succeeded`, `failed`, or `gave_up` when it was not tried at all."""
+    """For one source. Whoever is let pass says how it went: `succeeded`, `failed`, or `gave_up` when it was not tried at all.
+
+    They name the pass that they got. One from before the breaker opened, or of a trial that is over, changes nothing: what a
+    slow one has to tell is of another time.
+    """
 
     def __init__(self, failures: int = 5, rest: timedelta = timedelta(seconds=60)) -> None:
         if failures < 1:
@@ -29,6 +33,8 @@ class Breaker:
         self._rest_seconds = rest.total_seconds()
         self._failures = 0
         self._opened_at: float | None = None
+        self._pass = 1
+        """What is given out now, or was to the last trial. Rises whenever the breaker opens, and with each trial."""
         self._is_on_trial = False
 
     def state(self, now: float) -> BreakerState:
@@ -53,26 +59,31 @@ class Breaker:
             case BreakerState.HALF_OPEN:
                 return not self._is_on_trial
 
-    def passes(self, now: float) -> bool:
-        """May this one be tried? In a half-open breaker whoever passes is the trial."""
+    def passes(self, now: float) -> int:
+        """The number of a pass, or 0: this one may not be tried. In a half-open breaker whoever passes is the trial."""
         if not self.can_pass(now):
-            return False
-        self._is_on_trial = self._opened_at is not None
-        return True
+            return 0
+        if self._opened_at is not None:
+            self._pass += 1
+            self._is_on_trial = True
+        return self._pass
 
-    def succeeded(self) -> None:
-        if self._opened_at is not None and not self._is_on_trial:
-            return  # it had been let pass before the breaker opened
-        self._failures = 0
-        self._opened_at = None
-        self._is_on_trial = False
+    def succeeded(self, number: int) -> None:
+        if number == self._pass:
+            self._failures = 0
+            self._opened_at = None
+            self._is_on_trial = False
 
-    def failed(self, now: float) -> None:
+    def failed(self, number: int, now: float) -> None:
+        if number != self._pass:
+            return
         self._failures += 1
-        if self._is_on_trial or (self._opened_at is None and self._failures >= self._limit):
+        if self._is_on_trial or self._failures >= self._limit:
             self._opened_at = now
-        self._is_on_trial = False
+            self._pass += 1
+            self._is_on_trial = False
 
-    def gave_up(self) -> None:
+    def gave_up(self, number: int) -> None:
         """The one that was let pass was not tried, or nobody knows how it went: the next may be the trial."""
-        self._is_on_trial = False
+        if number == self._pass:
+            self._is_on_trial = False

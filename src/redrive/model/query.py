@@ -31,6 +31,8 @@ class Field(StrEnum):
     """The failure's fingerprint."""
     KEY = "key"
     KIND = "kind"
+    POLICY = "policy"
+    """How the letter is retried: never, linear, exponential, immediate, or one of your own."""
     TAG = "tag"
     PRIORITY = "priority"
     ATTEMPTS = "attempts"
@@ -169,6 +171,7 @@ _READ: dict[Field, Callable[[Letter], Any]] = {
     Field.GROUP: lambda letter: letter.failure.fingerprint,
     Field.KEY: lambda letter: letter.key,
     Field.KIND: lambda letter: letter.kind,
+    Field.POLICY: lambda letter: letter.retry.policy,
     Field.PRIORITY: lambda letter: letter.priority,
     Field.ATTEMPTS: lambda letter: letter.attempts,
     Field.GENERATION: lambda letter: letter.generation,
@@ -179,7 +182,7 @@ _READ: dict[Field, Callable[[Letter], Any]] = {
 }
 
 
-TALLIED = frozenset({Field.NAMESPACE, Field.SOURCE, Field.STATUS, Field.CATEGORY, Field.ERROR, Field.GROUP})
+TALLIED = frozenset({Field.NAMESPACE, Field.SOURCE, Field.STATUS, Field.CATEGORY, Field.ERROR, Field.GROUP, Field.POLICY})
 """Fields that every letter has one text of, so that counting by them is cheap and means something."""
 
 

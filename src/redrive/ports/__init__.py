@@ -4,6 +4,7 @@ from redrive.ports.bodies import Bodies
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
+from redrive.ports.notifier import Notifier
 from redrive.ports.transport import Transport
 
-__all__ = ["Bodies", "Capabilities", "Desk", "LetterStore", "Transport"]
+__all__ = ["Bodies", "Capabilities", "Desk", "LetterStore", "Notifier", "Transport"]

@@ -23,6 +23,8 @@ _STATUS: dict[str, tuple[int, int]] = {
     "unknown_letter": (FAILED, 404),
     "circular_dependency": (USAGE, 400),
     "queue_full": (FAILED, 507),
+    "not_notified": (FAILED, 502),
+    "notifier_unavailable": (FAILED, 502),
     "bad_settings": (USAGE, 400),
     "unknown_scheme": (USAGE, 400),
     "bad_query": (USAGE, 400),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.backends.pagerduty.notifier import PagerDutyNotifier
-from redrive.backends.posting import Endpoint, authority, options, shown
+from redrive.backends.posting import Endpoint, location_of, options, shown
 from redrive.model.errors import BadSettings
 
 __all__ = ["PagerDutyNotifier", "opened"]
@@ -15,13 +15,14 @@ _EXAMPLE = "pagerduty://ROUTING_KEY@events.pagerduty.com"
 
 def opened(location: str) -> PagerDutyNotifier:
     """`pagerduty://ROUTING_KEY[@host[:port][/path]][?scheme=http&timeout=10&ca=…]`."""
-    key, password, host, port, rest = authority(location, example=_EXAMPLE)
+    place = location_of(location, example=_EXAMPLE)
+    key, host, port = place.user, place.host, place.port
     if key is None and "." not in host and port is None:
         key, host = host, ""
-    if not key or password is not None:
+    if not key or place.password is not None:
         raise BadSettings(f"a PagerDuty URL names the routing key of an integration, and nothing more, before the @: {_EXAMPLE}")
-    path, _, given = rest.partition("?")
-    if "#" in rest:
+    path, _, given = place.rest.partition("?")
+    if "#" in place.rest:
         raise BadSettings(f"a PagerDuty URL takes its options behind a ?, not behind a #: {_EXAMPLE}?timeout=10")
     said = options(given, ("scheme", "timeout", "ca"), what="a PagerDuty URL")
     host = host or _HOST

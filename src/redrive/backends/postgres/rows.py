@@ -14,7 +14,7 @@ from redrive.model.query import last_name, searchable
 from redrive.model.stored import stored
 
 TYPES = {
-    "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "status": "text",
+    "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "policy": "text", "status": "text",
     "generation": "bigint", "category": "text", "error": "text", "error_name": "text", "fingerprint": "text", "tags": "text", "words": "text",
     "lane": "bigint", "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
     "next_retry_at": "bigint", "expires_at": "bigint", "data": "bytea", "token": "bigint", "at": "bigint", "version": "bigint",
@@ -22,8 +22,8 @@ TYPES = {
 """How each column travels."""
 
 COLUMNS = (
-    "id", "namespace", "source", "source_id", "key", "kind", "status", "generation", "category", "error", "error_name",
-    "fingerprint", "tags", "words", "lane", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at",
+    "id", "namespace", "source", "source_id", "key", "kind", "policy", "status", "generation", "category", "error",
+    "error_name", "fingerprint", "tags", "words", "lane", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at",
     "expires_at", "data",
 )  # fmt: skip
 """What is written of a letter, in this order."""
@@ -45,6 +45,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         plain(letter.source_id),
         letter.key,
         None if letter.kind is None else plain(letter.kind),
+        plain(letter.retry.policy),
         letter.status.value,
         letter.generation,
         failure.category.value,

@@ -41,6 +41,7 @@ class _Fields(Struct, frozen=True, array_like=True, gc=False):
     expires_at: datetime | None
     key: bytes | None
     kind: str | None
+    policy: str
     tags: tuple[str, ...]
 
 
@@ -72,6 +73,7 @@ def card(letter: Letter, version: bytes) -> bytes:
             letter.expires_at,
             letter.key,
             letter.kind,
+            letter.retry.policy,
             letter.tags,
         )
     )
@@ -102,7 +104,7 @@ def on_card(id: bytes, data: bytes) -> Letter:
         first_received_at=fields.dead_lettered_at,
         dead_lettered_at=fields.dead_lettered_at,
         updated_at=fields.updated_at,
-        retry=RetryPlan(next_retry_at=fields.next_retry_at),
+        retry=RetryPlan(policy=fields.policy, next_retry_at=fields.next_retry_at),
         expires_at=fields.expires_at,
         key=fields.key,
         kind=fields.kind,

@@ -22,8 +22,8 @@ from redrive.model.stored import restored, stored
 
 _FIXED = ("id", "namespace", "source", "source_id")
 _CHANGING = (
-    "key", "kind", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "words", "priority", "attempts",
-    "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
+    "key", "kind", "policy", "status", "generation", "category", "error", "error_name", "fingerprint", "tags", "words", "priority",
+    "attempts", "dead_lettered_at", "updated_at", "next_retry_at", "expires_at", "data",
 )  # fmt: skip
 _COLUMNS = _FIXED + _CHANGING
 _REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
@@ -117,6 +117,7 @@ def _row(letter: Letter) -> tuple[Any, ...]:
         letter.source_id,
         letter.key,
         letter.kind,
+        letter.retry.policy,
         letter.status.value,
         letter.generation,
         failure.category.value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from redrive.backends.posting import Endpoint, authority, options, shown
+from redrive.backends.posting import Endpoint, location_of, options, shown
 from redrive.backends.webhook.notifier import WebhookNotifier
 from redrive.model.errors import BadSettings
 
@@ -24,10 +24,11 @@ def opened_plain(location: str) -> WebhookNotifier:
 
 
 def _notifier(location: str, *, is_tls: bool) -> WebhookNotifier:
-    user, password, host, port, rest = authority(location, example=_EXAMPLE)
+    place = location_of(location, example=_EXAMPLE)
+    host, port, password = place.host, place.port, place.password
     if not host:
         raise BadSettings(f"a webhook's URL names a host: {_EXAMPLE}")
-    path, _, given = rest.partition("#")
+    path, _, given = place.rest.partition("#")
     said = options(given, ("secret", "timeout", "ca"), what="a webhook's URL")
     path = path if path.startswith("/") else f"/{path}"
     own = path.partition("?")[0]
@@ -39,7 +40,7 @@ def _notifier(location: str, *, is_tls: bool) -> WebhookNotifier:
         is_tls=is_tls,
         # Many a webhook's path is its key.
         name=f"{'https' if is_tls else 'http'}://{shown(host, port)}" + ("/…" if path != "/" else ""),
-        user=user,
+        user=place.user,
         password=password,
         timeout=said.timeout,
         ca=said.ca,

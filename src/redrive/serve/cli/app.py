@@ -24,6 +24,8 @@ COMMANDS = {
     "capture": "Make a letter from the shell.",
     "run": "Run a program under a policy; keep its failures as letters.",
     "policy": "See what a policy decides, test one, or print one to start from.",
+    "dlq": "Look after the workflow DLQ: status, list, show, retry, archive, clear.",
+    "alerts": "Try the targets that are told of exhausted letters.",
     "copy": "Move house: copy all letters to another store, and verify them.",
     "config": "Print every setting and where it came from.",
     "doctor": "Check that everything is in order.",

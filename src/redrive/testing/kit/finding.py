@@ -24,7 +24,7 @@ _NOBODY = UUID(int=0)
 
 def _varied() -> list[Letter]:
     """Letters that differ in every field that can be asked about, with absent values and extremes among them."""
-    retry = RetryPlan(next_retry_at=START + _HOUR)
+    retry = RetryPlan(policy="linear", next_retry_at=START + _HOUR)
     return [
         letter("a", kind="order", key=b"k", tags=("red", "blue"), priority=1),
         letter("b", source="bills", kind="", key=b"", tags=("Red",), priority=-(2**63), retry=retry),
@@ -54,6 +54,7 @@ def _values(field: Field, letters: list[Letter]) -> list[Any]:
         Field.GROUP: lambda one: [one.failure.fingerprint],
         Field.KEY: lambda one: [one.key],
         Field.KIND: lambda one: [one.kind],
+        Field.POLICY: lambda one: [one.retry.policy],
         Field.TAG: lambda one: [*one.tags],
         Field.PRIORITY: lambda one: [one.priority],
         Field.ATTEMPTS: lambda one: [one.attempts],

@@ -361,6 +361,7 @@ def _questions_about(one: Letter) -> list[Query]:
     """A question for each field that the letter answers with yes."""
     values: list[tuple[Field, Any]] = [
         (Field.KIND, one.kind),
+        (Field.POLICY, one.retry.policy),
         (Field.KEY, one.key),
         (Field.PRIORITY, one.priority),
         (Field.EXPIRES_AT, one.expires_at),

@@ -226,6 +226,7 @@ _VALUES: dict[Field, SearchStrategy[Any]] = {
     Field.ID: st.sampled_from(POOL),
     Field.STATUS: st.sampled_from(Status).map(str),
     Field.CATEGORY: st.sampled_from(Category).map(str),
+    Field.POLICY: st.sampled_from(["never", "linear", ""]),
     Field.KEY: st.sampled_from([b"", b"\0", b"\0k", b"\xff", b"none"]),
     Field.PRIORITY: st.integers(-2, 3),
     Field.ATTEMPTS: st.integers(0, 6),

@@ -7,6 +7,7 @@ CREATE TABLE {schema}.letters (
     source_id        text COLLATE "C" NOT NULL,
     key              bytea,
     kind             text COLLATE "C",
+    policy           text COLLATE "C" NOT NULL,
     status           text COLLATE "C" NOT NULL,
     generation       bigint NOT NULL,
     category         text COLLATE "C" NOT NULL,

@@ -7,6 +7,7 @@ CREATE TABLE letters (
     source_id        TEXT NOT NULL,
     key              BLOB,
     kind             TEXT,
+    policy           TEXT NOT NULL,
     status           TEXT NOT NULL,
     generation       INTEGER NOT NULL,
     category         TEXT NOT NULL,

@@ -1,0 +1,46 @@
+"""The retry callback as a target: it is called with the task and its repositories, and knows which task it is retrying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from redrive.engine.call import FunctionTransport, refusal
+from redrive.model.message import Message
+from redrive.model.operation import Delivery
+from redrive.ports.transport import Parcel
+
+RetryCallback = Callable[[dict[str, Any], list[str]], Any]
+"""Async or plain. It has failed when it raises, or returns `{"status": "failed"}` or `{"success": False}`."""
+
+retrying: ContextVar[str | None] = ContextVar("redrive_workflows_retrying", default=None)
+"""The id of the task that is being retried right here. Should it fail again, its own letter says so: no other is made."""
+
+
+class CallbackTransport:
+    """Calls back once a message."""
+
+    def __init__(self, callback: RetryCallback) -> None:
+        self._function = FunctionTransport(callback, refusal=refusal)
+        self.name = self._function.name
+
+    async def send(self, messages: Sequence[Message]) -> list[Delivery]:
+        answers: list[Delivery] = []
+        for message in messages:
+            token = retrying.set(message.id)
+            try:
+                answers += await self._function.send([message])
+            finally:
+                retrying.reset(token)
+        return answers
+
+    async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:
+        return await self._function.receive(limit=limit, lease=lease)
+
+    async def settle(self, handles: Sequence[str], *, done: bool) -> list[bool]:
+        return await self._function.settle(handles, done=done)
+
+    async def peek(self, *, limit: int = 10) -> list[Message]:
+        return await self._function.peek(limit=limit)
