@@ -208,7 +208,6 @@ async def test_an_enqueue_that_is_cut_off_blocks_no_place(tmp_path: Path) -> Non
             await asyncio.wait([attempt])
             await dlq.clear_all()
 
-
         async def is_there_room() -> bool:
             # What was cut off may still have been written, a little later.
             await dlq.clear_all()

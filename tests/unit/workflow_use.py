@@ -69,6 +69,18 @@ async def lifetime(dlq: DeadLetterQueue) -> dict[str, int]:
     return {name: count for name, count in stats["lifetime_stats"].items() if count}
 
 
+async def until_counted(dlq: DeadLetterQueue, **figures: int) -> None:
+    """Wait until the lifetime figures are these, and no others: they are written a moment after the fact."""
+
+    async def is_so() -> bool:
+        return await lifetime(dlq) == figures
+
+    try:
+        await until(is_so)
+    except TimeoutError:
+        assert await lifetime(dlq) == figures
+
+
 async def due(dlq: DeadLetterQueue, task_id: str = "wf_1") -> None:
     """Let the time of a task's next retry be now."""
     letter_id = next(letter.id for letter in [one async for one in dlq.letters.find()] if letter.source_id == task_id)

@@ -74,12 +74,13 @@ class Holder:
         """Hold letters and say how each was held; `NotHeld` when none of them is: then do not settle the source."""
         if not letters:
             return []
-        slim = [await self._slimmed(letter) for letter in letters]
-        try:
-            await self.drain()
-        except RedriveError:
-            # What waits there stays there; these letters must be held all the same.
-            log.exception("journal not drained")
+        slim = [letter if len(letter.body) <= self._body_limit else await self._slimmed(letter) for letter in letters]
+        if self._journal is not None:
+            try:
+                await self.drain()
+            except RedriveError:
+                # What waits there stays there; these letters must be held all the same.
+                log.exception("journal not drained")
         try:
             answers = await self._store.put(slim)
         except StoreError as error:
@@ -89,9 +90,10 @@ class Holder:
             self._next_drain = time.monotonic() + _DRAIN_PAUSE_SECONDS
             answers = [Held.JOURNALED] * len(slim)
             self._tend()
-        # The letters are held; a file too many is for `redrive doctor` to find.
-        with contextlib.suppress(StoreError):
-            await self._drop_unused(slim, answers)
+        if self._bodies is not None and any(letter.body_ref for letter in slim):
+            # The letters are held; a file too many is for `redrive doctor` to find.
+            with contextlib.suppress(StoreError):
+                await self._drop_unused(slim, answers)
         if self._telemetry.is_silent:
             return answers
         for letter, held in zip(slim, answers, strict=True):
@@ -144,9 +146,8 @@ class Holder:
 
     async def _drop_unused(self, letters: Sequence[Letter], answers: Sequence[Held]) -> None:
         """Remove body files that the store did not take, because the letter has its body already."""
+        assert self._bodies is not None
         kept = [letter for letter, held in zip(letters, answers, strict=True) if letter.body_ref and held in _MAY_NOT_NEED_IT]
-        if not kept or self._bodies is None:
-            return
         for letter, known in zip(kept, await self._store.get([letter.id for letter in kept]), strict=True):
             if letter.body_ref is not None and letter.body_ref not in body_refs(known):
                 await self._bodies.drop([letter.body_ref])
@@ -160,9 +161,8 @@ class Holder:
         return replace(amendment, body=b"", body_ref=await self._bodies.keep(f"{amendment.id}-{uuid4()}", amendment.body))
 
     async def _slimmed(self, letter: Letter) -> Letter:
+        """The letter with its body, which is over the limit, in a file."""
         size = len(letter.body)
-        if size <= self._body_limit:
-            return letter
         if self._bodies is None:
             raise BodyTooLarge(
                 f"the body of message '{letter.source_id}' from '{letter.source}' has {size} bytes, the limit is {self._body_limit};"

@@ -6,6 +6,8 @@ import os
 import threading
 from uuid import UUID
 
+from redrive.model.ids import uuid_of
+
 _ROLL = 256
 _VERSION = 4 << 76 | 2 << 62
 _FREE = ~(0xF << 76 | 3 << 62)
@@ -28,4 +30,4 @@ def minted() -> UUID:
         _mint.pid, _mint.roll, _mint.used = os.getpid(), os.urandom(16 * _ROLL), 0
     start = _mint.used
     _mint.used = start + 16
-    return UUID(int=int.from_bytes(_mint.roll[start : start + 16], "big") & _FREE | _VERSION)
+    return uuid_of(int.from_bytes(_mint.roll[start : start + 16], "big") & _FREE | _VERSION)

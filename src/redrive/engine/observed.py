@@ -56,15 +56,16 @@ def _observed(
     @wraps(verb)
     async def observed(self: ObservedLetters, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
         call = getattr(self._store, name)
+        answer: Answer
         telemetry = self._telemetry
+        if telemetry.is_silent:
+            answer, _ = await self._persistently(name, lambda: call(*args, **kwargs), may_repeat_unknown=may_repeat_unknown)
+            return answer
         about = {**told, **describe(*args, **kwargs)} if describe and telemetry.tracer else told
         with telemetry.spans(f"redrive.store.{name}", SpanKind.CLIENT, **about) as span:
-            answer: Answer
             answer, tries = await self._persistently(name, lambda: call(*args, **kwargs), may_repeat_unknown=may_repeat_unknown)
             if tries > 1:
                 span.set("redrive.store.tries", tries)
-            if telemetry.is_silent:
-                return answer
             if (items := _items(answer)) is not None:
                 span.set("messaging.batch.message_count", items)
                 telemetry.add(STORE_ITEMS, items, verb=name)
@@ -142,7 +143,7 @@ class ObservedLetters:
         while True:
             tries += 1
             try:
-                return await self._measured(verb, call()), tries
+                return await (self._measured(verb, call()) if self._telemetry.meters else call()), tries
             except RedriveError as error:
                 is_unknown |= isinstance(error, AnswerLost)
                 pause = self._pause(error, tries, time.monotonic() - started)
@@ -169,8 +170,6 @@ class ObservedLetters:
 
     async def _measured(self, verb: str, call: Awaitable[Answer]) -> Answer:
         telemetry = self._telemetry
-        if not telemetry.meters:
-            return await call
         started, outcome = time.perf_counter(), "ok"
         try:
             return await call

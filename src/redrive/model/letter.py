@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from redrive.model.category import Category
+from redrive.model.ids import uuid_of
 from redrive.model.status import Status
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -174,7 +175,7 @@ def letter_id(namespace: str, source: str, source_id: str) -> UUID:
     number = int.from_bytes(digest.digest(), "big")
     number = number & ~(0xF << 76) | (0x8 << 76)
     number = number & ~(0x3 << 62) | (0x2 << 62)
-    return UUID(int=number)
+    return uuid_of(number)
 
 
 @lru_cache(maxsize=1024)

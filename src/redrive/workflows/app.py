@@ -37,12 +37,13 @@ class WorkflowApp:
         store: str | None = None,
         recovery: ErrorRecoveryManager | None = None,
     ) -> None:
-        self.config = config or WorkflowSettings()
+        self.config = config or WorkflowSettings.load()
         self.adapters = dict(adapters or {})
         self.error_recovery_manager = recovery or ErrorRecoveryManager()
         self.logger = log
         self.dlq: DeadLetterQueue | None = None
-        self.dlq_integration: DLQIntegration | None = None
+        self._integration = create_dlq_integration(self, self.config.dlq_strategy)
+        self.dlq_integration: DLQIntegration | None = self._integration if self.config.dlq_enabled else None
         if self.config.dlq_enabled:
             self.dlq = DeadLetterQueue(
                 max_size=self.config.dlq_max_size,
@@ -56,7 +57,6 @@ class WorkflowApp:
                 ),
                 fail_on_opensearch_unavailable=self.config.dlq_fail_on_opensearch_unavailable,
             )
-            self.dlq_integration = create_dlq_integration(self, self.config.dlq_strategy)
 
     async def execute_workflow(self, task: dict[str, Any], adapter_name: str, repos: list[str] | None = None) -> Any:
         """Do the work in one call of the adapter; what it raises is raised."""
@@ -65,10 +65,11 @@ class WorkflowApp:
     async def execute_workflow_parallel(
         self, task: dict[str, Any], adapter_name: str, repos: list[str] | None = None, user_id: str | None = None
     ) -> dict[str, Any]:
-        """Do the work on all repositories side by side. When it fails on some, those are enqueued, and the answer says so."""
-        if self.dlq_integration is None:
-            return {"status": "completed", **await self._each(task, adapter_name, repos or [])}
-        return await self.dlq_integration.execute_with_dlq(task, adapter_name, repos, user_id, execute=self._each)
+        """Do the work on all repositories side by side. When it fails on some, those are enqueued, and the answer says so.
+
+        Without a queue the answer is the same, only that nothing is enqueued.
+        """
+        return await self._integration.execute_with_dlq(task, adapter_name, repos, user_id, execute=self._each)
 
     async def start_dlq_processor(self) -> None:
         """Retry what failed, if the settings say so."""
@@ -117,12 +118,14 @@ class WorkflowApp:
         raise RepositoriesFailed.of([repos[number] for number in errors], list(errors.values()), len(repos))
 
     async def _done(self, adapter: Adapter, task: dict[str, Any], repos: list[str]) -> Any:
-        if inspect.iscoroutinefunction(adapter):
-            result = await adapter(task, repos)
-        else:
-            result = await asyncio.to_thread(adapter, task, repos)
+        try:
+            result = await adapter(task, repos) if inspect.iscoroutinefunction(adapter) else await _aside(adapter, task, repos)
             if inspect.isawaitable(result):
                 result = await result
+        except SystemExit as exited:
+            raise _left(exited) from exited
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise HandlerRefused("a generator function does nothing when it is called; wrap it in a function that runs it")
         if (why := refusal(result)) is not None:
             raise HandlerRefused(why)
         return result
@@ -133,3 +136,28 @@ class WorkflowApp:
         except KeyError:
             known = hint(name, self.adapters) if self.adapters else "there is none"
             raise BadSettings(f"there is no adapter '{name}'; {known}") from None
+
+
+def _left(exited: SystemExit) -> HandlerRefused:
+    """An adapter that ends is no reason to end the program."""
+    return HandlerRefused(f"the adapter called sys.exit({exited.code!r})")
+
+
+async def _aside(adapter: Adapter, task: dict[str, Any], repos: list[str]) -> Any:
+    """Call a plain adapter in a thread. When cancelled, wait for it: nobody may think that it is done before it is."""
+
+    def called() -> Any:
+        try:
+            return adapter(task, repos)
+        except StopIteration as error:
+            # asyncio cannot carry one from one thread to another.
+            raise RuntimeError(f"StopIteration: {error}") from error
+        except SystemExit as exited:
+            raise _left(exited) from exited
+
+    running = asyncio.ensure_future(asyncio.to_thread(called))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

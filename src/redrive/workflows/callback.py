@@ -15,8 +15,22 @@ from redrive.ports.transport import Parcel
 RetryCallback = Callable[[dict[str, Any], list[str]], Any]
 """Async or plain. It has failed when it raises, or returns `{"status": "failed"}` or `{"success": False}`."""
 
-retrying: ContextVar[str | None] = ContextVar("redrive_workflows_retrying", default=None)
-"""The id of the task that is being retried right here. Should it fail again, its own letter says so: no other is made."""
+
+class _Retry:
+    """One retry that goes on; what it has set off may outlive it."""
+
+    def __init__(self, task_id: str | None) -> None:
+        self.task_id = task_id
+        self.is_over = False
+
+
+_here: ContextVar[_Retry | None] = ContextVar("redrive_workflows_retry", default=None)
+
+
+def retried_here() -> str | None:
+    """The id of the task that is being retried right here. Should it fail again, its own letter says so: no other is made."""
+    retry = _here.get()
+    return None if retry is None or retry.is_over else retry.task_id
 
 
 class CallbackTransport:
@@ -29,11 +43,13 @@ class CallbackTransport:
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
         answers: list[Delivery] = []
         for message in messages:
-            token = retrying.set(message.id)
+            retry = _Retry(message.id)
+            token = _here.set(retry)
             try:
                 answers += await self._function.send([message])
             finally:
-                retrying.reset(token)
+                retry.is_over = True
+                _here.reset(token)
         return answers
 
     async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:

@@ -19,7 +19,8 @@ class Capacity:
         self._limit = limit
         self._count = count
         self._taken = 0
-        """As counted last, with what was kept and let go here since."""
+        """As counted last, with what was kept here since. What has left is not taken off, since a count may have seen that
+        already: too high a figure is put right before anybody is refused, too low a one never."""
         self._counted_at = float("-inf")
         self._kept_meanwhile = 0
         """Tasks that were kept while the count went on: it may have seen them or not."""
@@ -54,10 +55,6 @@ class Capacity:
         elif is_kept is None:
             self._counted_at = float("-inf")
         self._arrived.set()
-
-    def release(self, places: int = 1) -> None:
-        """Places that were taken are free again."""
-        self._taken = max(0, self._taken - places)
 
     def full(self) -> QueueFull:
         return QueueFull(

@@ -23,7 +23,7 @@ class Figures:
         """What the desk has not heard of, because it was out of reach."""
 
     async def add(self, **amounts: int) -> None:
-        """Count. A desk that is out of reach hears of it with the next count."""
+        """Count, and tell the desk of what waits. One that is out of reach hears of it with the next count."""
         self._waiting.update({name: amount for name, amount in amounts.items() if amount})
         if not self._waiting:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -10,9 +11,9 @@ from uuid import uuid4
 
 from redrive.engine.call import HandlerRefused, refusal
 from redrive.engine.describe import message_of
-from redrive.model.errors import NotHeld, QueueFull
-from redrive.workflows.callback import retrying
-from redrive.workflows.names import DLQIntegrationStrategy, ErrorCategory
+from redrive.model.errors import NotHeld, RedriveError
+from redrive.workflows.callback import retried_here
+from redrive.workflows.names import DLQIntegrationStrategy, ErrorCategory, chosen
 from redrive.workflows.queue import DeadLetterQueue
 from redrive.workflows.recovery import ErrorRecoveryManager
 from redrive.workflows.task import FailedTask
@@ -79,7 +80,7 @@ class DLQIntegration:
 
     def set_strategy(self, strategy: DLQIntegrationStrategy | str) -> None:
         """Say from now on which failures are enqueued."""
-        self._strategy = DLQIntegrationStrategy(strategy)
+        self._strategy = chosen(DLQIntegrationStrategy, strategy, "strategy")
 
     async def execute_with_dlq(
         self,
@@ -94,12 +95,18 @@ class DLQIntegration:
 
         `execute` does the work; without it, the app's `execute_workflow`.
         """
-        workflow_id = retrying.get() or f"wf_{uuid4().hex[:12]}"
+        workflow_id = retried_here() or f"wf_{uuid4().hex[:12]}"
         self._counts["workflows_executed"] += 1
         try:
             result = await (execute or self._app.execute_workflow)(task, adapter_name, repos or [])
         except Exception as error:
             return await self._failed(workflow_id, task, adapter_name, repos or [], error, user_id)
+        except asyncio.CancelledError:
+            if (caller := asyncio.current_task()) is None or caller.cancelling():
+                raise
+            # Nobody cancelled this call: the workflow did so to itself, which is a failure like any other.
+            cancelled = HandlerRefused("the workflow was cancelled from within")
+            return await self._failed(workflow_id, task, adapter_name, repos or [], cancelled, user_id)
         if (why := refusal(result)) is not None:
             return await self._failed(workflow_id, task, adapter_name, repos or [], HandlerRefused(why), user_id)
         return {
@@ -111,11 +118,13 @@ class DLQIntegration:
     async def enqueue(
         self, task_id: str, task: dict[str, Any], repos: Sequence[str] | None, error: str | BaseException, **how: Any
     ) -> FailedTask:
-        """Enqueue by hand, whatever the strategy; the arguments are those of `DeadLetterQueue.enqueue`."""
-        if self._app.dlq is None:
-            raise NotHeld("the dead letter queue is turned off (dlq_enabled); the failure is still the caller's")
-        category = ErrorCategory(how.pop("error_category", None) or await self._app.error_recovery_manager.classify_error(error))
-        retry = category.default_retry
+        """Enqueue by hand, unless all is turned off (`NotHeld`); the arguments are those of `DeadLetterQueue.enqueue`."""
+        if self._app.dlq is None or self._strategy is DLQIntegrationStrategy.DISABLED:
+            how_so = "dlq_enabled" if self._app.dlq is None else "its strategy is 'disabled'"
+            raise NotHeld(f"the dead letter queue is turned off ({how_so}); the failure is still the caller's")
+        told = how.pop("error_category", None) or await self._app.error_recovery_manager.classify_error(error)
+        category = chosen(ErrorCategory, told, "error category")
+        retry = self._app.dlq.defaults.of(category)
         how = {"retry_policy": retry.policy, "max_retries": retry.max_retries, **how}
         kept = await self._app.dlq.enqueue(task_id, task, repos, error, error_category=category, **how)
         self._counts["manually_enqueued"] += 1
@@ -150,17 +159,18 @@ class DLQIntegration:
     ) -> tuple[FailedTask | None, str | None]:
         """The task as it was kept; or None, and why it should have been but could not."""
         dlq = self._app.dlq
-        if dlq is None or retrying.get() is not None:
+        if dlq is None or retried_here() is not None:
             # What is being retried is in the queue already, and its own letter tells of this failure.
             return None, None
         category = await self._app.error_recovery_manager.classify_error(error)
         if not self._is_wanted(category):
             return None, None
-        retry = category.default_retry
+        retry = dlq.defaults.of(category)
         try:
             kept = await dlq.enqueue(
                 task_id=workflow_id,
-                task={"adapter": adapter_name, **task},
+                # Last, since it is by this that the retry finds the way back to the adapter that failed.
+                task={**task, "adapter": adapter_name},
                 repos=repos,
                 error=error,
                 retry_policy=retry.policy,
@@ -168,7 +178,7 @@ class DLQIntegration:
                 error_category=category,
                 metadata={"adapter": adapter_name, **({"user_id": user_id} if user_id else {})},
             )
-        except (QueueFull, NotHeld) as refused:
+        except RedriveError as refused:
             log.exception("Workflow %s failed and could not be enqueued", workflow_id)
             return None, str(refused)
         self._counts["auto_enqueued"] += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 log = logging.getLogger("redrive.workflows")
@@ -16,7 +18,8 @@ class Records(Protocol):
 
 
 Observability = Records | Callable[[str, dict[str, Any]], Any]
-"""What is told of `dlq.enqueued`, `dlq.retried`, `dlq.exhausted` and `dlq.archived`: an object with `record`, or a function."""
+"""What is told of `dlq.enqueued`, `dlq.retried`, `dlq.exhausted` and `dlq.archived`: an object with `record`, or a function. Either may be
+async."""
 
 
 class Observer:
@@ -24,11 +27,26 @@ class Observer:
 
     def __init__(self, manager: Observability | None) -> None:
         self._record = getattr(manager, "record", manager if callable(manager) else None)
+        self._told: set[asyncio.Task[None]] = set()
+        if manager is not None and self._record is None:
+            log.warning("%s is told of nothing: it has no record(event, attributes), and is no function", type(manager).__name__)
 
     def tell(self, event: str, **attributes: Any) -> None:
         if self._record is None:
             return
         try:
-            self._record(event, attributes)
+            result = self._record(event, attributes)
         except Exception:
             log.exception("the observability manager failed")
+            return
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(_awaited(result))
+            self._told.add(task)
+            task.add_done_callback(self._told.discard)
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    try:
+        await result
+    except Exception:
+        log.exception("the observability manager failed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import named
 from redrive.model.breaker import DENIED
+from redrive.model.category import DefaultRetry
 from redrive.model.errors import BadSettings, IllegalTransition, LetterLeased, StoreError, UnknownLetter
 from redrive.model.letter import Letter, letter_id
 from redrive.model.operation import Delivered, Refused
@@ -30,13 +33,13 @@ from redrive.model.query import And, Field, Is, Order
 from redrive.model.settlement import Settled
 from redrive.model.status import Act, Status
 from redrive.ports.notifier import Notifier
-from redrive.workflows.callback import CallbackTransport, RetryCallback, retrying
+from redrive.workflows.callback import CallbackTransport, RetryCallback, retried_here
 from redrive.workflows.capacity import Capacity
 from redrive.workflows.figures import Figures
-from redrive.workflows.names import STATUSES, DeadLetterStatus, ErrorCategory, RetryPolicy, priority_of
+from redrive.workflows.names import STATUSES, DeadLetterStatus, ErrorCategory, RetryPolicy, chosen, priority_of
 from redrive.workflows.observed import Observability, Observer
 from redrive.workflows.opening import opened
-from redrive.workflows.task import FailedTask, Failing, letter_of, task_of
+from redrive.workflows.task import FailedTask, Failing, in_words, letter_of, task_of
 from redrive.workflows.view import ACTIVE, among, summed
 
 log = logging.getLogger("redrive.workflows")
@@ -54,6 +57,12 @@ class Defaults(Struct, frozen=True, kw_only=True):
     retry_policy: str = RetryPolicy.EXPONENTIAL
     max_retries: int = 3
     concurrency: int = 10
+
+    def of(self, category: ErrorCategory) -> DefaultRetry:
+        """How a failure of this kind is retried: as its category says, but as often as was said here, if it was."""
+        own = category.default_retry
+        is_told = self.max_retries != Defaults().max_retries
+        return DefaultRetry(own.policy, self.max_retries) if is_told and own.max_retries else own
 
 
 class DeadLetterQueue:
@@ -82,7 +91,7 @@ class DeadLetterQueue:
             raise BadSettings(f"max_size must be at least 0, got {max_size}")
         self.max_size = max_size
         self.source = source
-        self._defaults = defaults
+        self.defaults = defaults
         self._is_for_display = is_for_display
         self._is_ours = not isinstance(store, DeadLetters)
         self.letters = opened(store, opensearch_client, alerts=alerts, is_refusing=fail_on_opensearch_unavailable)
@@ -90,6 +99,8 @@ class DeadLetterQueue:
         self._capacity = Capacity(max_size, self._size)
         self._figures = Figures(self.letters.desk, f"workflows/{self.letters.namespace}/{source}/")
         self._observer = Observer(observability_manager)
+        self._linking = asyncio.Lock()
+        """Two tasks that wait for each other must not both be looked at before either is kept."""
         self._target: CallbackTransport | None = None
         self._processor: RetryProcessor | None = None
         self._interval_seconds: float | None = None
@@ -112,7 +123,7 @@ class DeadLetterQueue:
 
         Raises `QueueFull`, which is a ValueError, when there is no room: then the failure is still the caller's.
         """
-        policy = str(retry_policy if retry_policy is not None else self._defaults.retry_policy)
+        policy = str(retry_policy if retry_policy is not None else self.defaults.retry_policy)
         named(policy)
         failing = Failing(
             task_id=task_id,
@@ -120,17 +131,25 @@ class DeadLetterQueue:
             repos=repos or (),
             error=error,
             policy=policy,
-            max_retries=self._defaults.max_retries if max_retries is None else max_retries,
-            category=None if error_category is None else str(error_category),
+            max_retries=self.defaults.max_retries if max_retries is None else max_retries,
+            category=None if error_category is None else chosen(ErrorCategory, error_category, "error category"),
             metadata=metadata or {},
             priority=priority_of(priority, metadata or {}),
             depends_on=depends_on,
         )
         letter = letter_of(failing, namespace=self.letters.namespace, source=self.source)
-        if retrying.get() == task_id and (known := await self.get_task(task_id)) is not None:
+        if retried_here() == letter.source_id and (known := await self.get_task(task_id)) is not None:
             # It is being retried right now: that retry's own failure is about to be written down.
             return known
-        return await self._kept(letter)
+        if not letter.depends_on:
+            return await self._kept(letter)
+        async with self._linking:
+            try:
+                await ensure_no_circle(self.letters.letters, [letter])
+            except StoreError as down:
+                # A failure must be kept; should it wait for itself, it says what it waits for.
+                log.warning("nobody can say what task %s waits for: %s", letter.source_id, down.code)
+            return await self._kept(letter)
 
     async def _kept(self, letter: Letter) -> FailedTask:
         has_place = await self._has_place(letter)
@@ -143,15 +162,15 @@ class DeadLetterQueue:
         if held in _ENTERED:
             await self._figures.add(enqueued_total=1, exhausted=int(letter.status is Status.EXHAUSTED))
             self._observer.tell("dlq.enqueued", task_id=letter.source_id, category=letter.failure.category.value, held=held.value)
-        if held in (Held.NEW, Held.JOURNALED):
-            return task_of(letter, letter.body)
-        return await self.get_task(letter.source_id) or task_of(letter, letter.body)
+        if held not in (Held.NEW, Held.JOURNALED):
+            # It is held, so that nobody need hear of a store that cannot be asked any more.
+            with contextlib.suppress(StoreError):
+                return await self.get_task(letter.source_id) or task_of(letter, letter.body)
+        return task_of(letter, letter.body)
 
     async def _has_place(self, letter: Letter) -> bool:
         """Was a place reserved? A task that is in the queue already needs none; `QueueFull` when there is none for another."""
         try:
-            if letter.depends_on:
-                await ensure_no_circle(self.letters.letters, [letter])
             if await self._capacity.reserve():
                 return True
             if not await self._is_in_queue(letter):
@@ -168,10 +187,10 @@ class DeadLetterQueue:
         error_category: ErrorCategory | str | None = None,
     ) -> list[FailedTask]:
         """Tasks, the newest first: those in the queue, or those with this status."""
-        statuses = ACTIVE if status is None else (DeadLetterStatus(status),)
+        statuses = ACTIVE if status is None else (chosen(DeadLetterStatus, status, "status"),)
         query = among(self.source, statuses)
         if error_category is not None:
-            query = And((query, Is(Field.CATEGORY, str(error_category))))
+            query = And((query, Is(Field.CATEGORY, chosen(ErrorCategory, error_category, "error category").value)))
         found: list[FailedTask] = []
         if limit > 0:
             async for letter in self.letters.find(query, order=Order.NEWEST, page=min(limit, _BATCH)):
@@ -205,7 +224,7 @@ class DeadLetterQueue:
             case Delivered(result=result):
                 return {"success": True, "task_id": task_id, "result": result, "message": "Task successfully retried"}
             case Refused(failure=failure):
-                return _not_retried(task_id, failure.message or failure.type)
+                return _not_retried(task_id, in_words(failure.type, failure.message))
             case _:
                 return _not_retried(task_id, DENIED)
 
@@ -218,7 +237,6 @@ class DeadLetterQueue:
             log.warning("Task %s is being retried right now and was not archived", task_id)
         if answer is not Amended.DONE:
             return False
-        self._capacity.release()
         await self._figures.add(archived=1)
         self._observer.tell("dlq.archived", task_id=task_id)
         return True
@@ -235,9 +253,7 @@ class DeadLetterQueue:
             # Page by page: a store whose search lags behind its writes would show the first one again.
             page = await self.letters.letters.find(free, limit=_BATCH, after=after)
             changes = [Amendment(id=letter.id, act=Act.DISCARD, reason="cleared") for letter in page.letters]
-            done = Counter(await self.letters.letters.amend(changes))[Amended.DONE]
-            cleared += done
-            self._capacity.release(done)
+            cleared += Counter(await self.letters.letters.amend(changes))[Amended.DONE]
             if (after := page.next) is None:
                 return cleared
 
@@ -277,7 +293,7 @@ class DeadLetterQueue:
         target = CallbackTransport(callback)
         pace = Pace(
             interval=timedelta(seconds=check_interval_seconds),
-            concurrency=self._defaults.concurrency,
+            concurrency=self.defaults.concurrency,
             lease=self.letters.limits.lease,
         )
         self._processor = self.letters.processor({self.source: target}, pace=pace, listener=self._counted)
@@ -297,6 +313,7 @@ class DeadLetterQueue:
     async def close(self) -> None:
         """Stop retrying, and let go of the store if this queue opened it."""
         await self.stop_retry_processor()
+        await self._figures.add()
         if self._is_ours:
             await self.letters.close()
 
@@ -312,7 +329,6 @@ class DeadLetterQueue:
         worked = [one for one in settled if one.has_worked]
         failed = [one for one in settled if one.has_failed]
         exhausted = [one for one in failed if one.is_exhausted and not _is_used_up(one.letter)]
-        self._capacity.release(len(worked))
         await self._figures.add(retry_success=len(worked), retry_failed=len(failed), exhausted=len(exhausted))
         for one in (*worked, *failed):
             self._observer.tell("dlq.retried", task_id=one.letter.source_id, success=one.has_worked)

@@ -20,6 +20,10 @@ _POLICIES = [policy.value for policy in RetryPolicy]
 _STRATEGIES = [strategy.value for strategy in DLQIntegrationStrategy]
 
 
+class BadWorkflowSettings(BadSettings, ValueError):
+    """A setting of the workflow DLQ is wrong: mend the one that is named. A ValueError, as its guide's validators raise."""
+
+
 class WorkflowSettings(Struct, frozen=True, kw_only=True):
     """What the queue can be told."""
 
@@ -43,6 +47,8 @@ class WorkflowSettings(Struct, frozen=True, kw_only=True):
     ] = False
 
     def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _converted(name, getattr(self, name), name, is_text=False)
         _ensure_one_of("dlq_default_retry_policy", self.dlq_default_retry_policy, _POLICIES)
         _ensure_one_of("dlq_strategy", self.dlq_strategy, _STRATEGIES)
         for name, meta in _metas().items():
@@ -57,7 +63,7 @@ class WorkflowSettings(Struct, frozen=True, kw_only=True):
         environ: Mapping[str, str] = os.environ,
         **given: Any,
     ) -> Self:
-        """As given, else from the environment, else from a YAML or TOML file.
+        """As given, else from the environment, else from a YAML or TOML file, which may hold an application's other settings too.
 
         In the environment a setting is the prefix and its name: with the prefix `MAHAVISHNU_` it is `MAHAVISHNU_DLQ_ENABLED`.
         """
@@ -67,7 +73,9 @@ class WorkflowSettings(Struct, frozen=True, kw_only=True):
             **{name: (value, name) for name, value in given.items()},
         }
         _ensure_known("setting", values, list(cls.__struct_fields__))
-        return cls(**{name: _converted(name, value, origin) for name, (value, origin) in values.items()})
+        return cls(
+            **{name: _converted(name, value, origin, is_text=isinstance(value, str)) for name, (value, origin) in values.items()}
+        )
 
 
 def _from_file(file: str | os.PathLike[str] | None) -> dict[str, tuple[object, str]]:
@@ -75,11 +83,18 @@ def _from_file(file: str | os.PathLike[str] | None) -> dict[str, tuple[object, s
         return {}
     path = Path(file)
     if not path.is_file():
-        raise BadSettings(f"there is no settings file {file}")
+        raise BadWorkflowSettings(f"there is no settings file {file}")
     found = document(path, str(file))
     if found is None or not isinstance(found, dict):
-        raise BadSettings(f"{file} must hold settings by name, such as dlq_enabled: true")
-    return {str(name): (value, f"{name} ({file})") for name, value in found.items()}
+        raise BadWorkflowSettings(f"{file} must hold settings by name, such as dlq_enabled: true")
+    return {str(name): (value, f"{name} ({file})") for name, value in found.items() if _is_meant(str(name))}
+
+
+def _is_meant(name: str) -> bool:
+    """Is a name in a file, which an application's other settings may share, one of ours, or meant to be?"""
+    from difflib import get_close_matches  # few read files
+
+    return name.lower().startswith("dlq") or bool(get_close_matches(name, WorkflowSettings.__struct_fields__, n=1, cutoff=0.85))
 
 
 def _from_environment(environ: Mapping[str, str], prefix: str) -> dict[str, tuple[object, str]]:
@@ -92,26 +107,27 @@ def _from_environment(environ: Mapping[str, str], prefix: str) -> dict[str, tupl
 def _ensure_known(what: str, names: Any, known: list[str]) -> None:
     for name in names:
         if name not in known:
-            raise BadSettings(f"unknown {what} {name}; {hint(name, known)}")
+            raise BadWorkflowSettings(f"unknown {what} {name}; {hint(name, known)}")
 
 
-def _converted(name: str, value: object, origin: str) -> Any:
+def _converted(name: str, value: object, origin: str, *, is_text: bool) -> Any:
+    """The value as the setting's type; numbers may be read from what came as text."""
     kind = get_type_hints(WorkflowSettings)[name]
     try:
-        return msgspec.convert(value, kind, strict=not isinstance(value, str))
+        return msgspec.convert(str(value) if isinstance(value, str) else value, kind, strict=not is_text)
     except msgspec.ValidationError as error:
         wanted = {bool: "true or false", int: "a whole number", str: "a text"}[kind]
-        raise BadSettings(f"{origin} must be {wanted}, got {masked(str(value))!r}") from error
+        raise BadWorkflowSettings(f"{origin} must be {wanted}, got {masked(str(value))!r}") from error
 
 
 def _ensure_one_of(name: str, value: str, known: list[str]) -> None:
     if value not in known:
-        raise BadSettings(f"{name} must be one of {known}, got '{value}'")
+        raise BadWorkflowSettings(f"{name} must be one of {known}, got '{value}'")
 
 
 def _ensure_within(name: str, value: object, meta: Meta) -> None:
     if isinstance(value, int) and meta.ge is not None and meta.le is not None and not meta.ge <= value <= meta.le:
-        raise BadSettings(f"{name} must be from {meta.ge} to {meta.le}, got {value}")
+        raise BadWorkflowSettings(f"{name} must be from {meta.ge} to {meta.le}, got {value}")
 
 
 def _metas() -> dict[str, Meta]:
