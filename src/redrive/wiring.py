@@ -68,7 +68,7 @@ def connect(
 ) -> DeadLetters:
     """The whole for these settings, measured by these meters too. Nothing is touched until its first use.
 
-    `letters` is a store that was opened otherwise; `alerts` are told beside those of the settings. Without a journal, what a
+    `letters` is a store over somebody's own client, used on that client's event loop alone; `alerts` are told beside those of the settings. Without a journal, what a
     store cannot hold is the caller's.
     """
     telemetry = _telemetry(settings, meters)
@@ -93,6 +93,7 @@ def connect(
         redaction=settings.redact,
         alarm=_alarm(told, settings, telemetry) if told else None,
         elsewhere=lambda url: connect(replace(settings, store=url), *meters),
+        is_loop_bound=letters is not None,
     )
 
 

@@ -83,7 +83,7 @@ class FunctionTransport:
         token = redelivering.set(True)
         try:
             try:
-                args, kwargs = self._arguments(message)
+                args, kwargs = self.arguments(message)
             except Exception as error:
                 return Refused(failure=describe(error), was_reached=False)
             outcome = await self._outcome(Call(handler=self.handler, args=args, kwargs=kwargs))
@@ -103,7 +103,8 @@ class FunctionTransport:
             return await _awaited(Call(handler=lambda: result.result))
         return result
 
-    def _arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the handler is called with for this message; raises why it cannot be."""
         if next(iter(self._types.values()), None) is Message:
             return (message,), {}
         if message.content_type == REPR:

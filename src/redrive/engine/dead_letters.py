@@ -21,6 +21,7 @@ from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.course import Course
 from redrive.engine.depend import said, unmet
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
+from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
 from redrive.engine.heartbeat import Heartbeat
@@ -87,21 +88,26 @@ class DeadLetters:
         redaction: Redaction | None = None,
         alarm: Alarm | None = None,
         elsewhere: Callable[[str], DeadLetters] | None = None,
+        is_loop_bound: bool = False,
     ) -> None:
-        """`alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name."""
+        """`alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name.
+
+        `is_loop_bound`: the store can be used on its caller's event loop alone, so that nothing may be done from another.
+        """
         self.letters = letters
         self.desk = desk
         self.namespace = namespace
         self.limits = limits or Limits()
         self.telemetry = telemetry
         self.bridge = Bridge(inline=letters.capabilities.inline)
+        self._errands = Errands()
         self._holder = Holder(
             letters,
             bodies=bodies,
             journal=journal,
             body_limit=self.limits.body,
             telemetry=telemetry,
-            start=self.bridge.start,
+            start=self._errands.start if is_loop_bound else self.bridge.start,
         )
         self._journal = journal
         self._redaction = redaction
@@ -373,6 +379,7 @@ class DeadLetters:
         if self._alarm is not None:
             await self._alarm.close()
         self.bridge.stop_background()
+        await self._errands.stop()
         await self.letters.close()
         if self._journal is not None:
             self._journal.close()

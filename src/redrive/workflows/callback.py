@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from datetime import timedelta
 from typing import Any
 
 from redrive.engine.call import FunctionTransport, refusal
+from redrive.engine.extract import REPR, decoded
+from redrive.model.errors import Unsupported
 from redrive.model.message import Message
 from redrive.model.operation import Delivery
-from redrive.ports.transport import Parcel
 
 RetryCallback = Callable[[dict[str, Any], list[str]], Any]
 """Async or plain. It has failed when it raises, or returns `{"status": "failed"}` or `{"success": False}`."""
@@ -33,12 +33,11 @@ def retried_here() -> str | None:
     return None if retry is None or retry.is_over else retry.task_id
 
 
-class CallbackTransport:
-    """Calls back once a message."""
+class CallbackTransport(FunctionTransport):
+    """Calls back once a message, with what `redrive.workflows.task` put into it."""
 
     def __init__(self, callback: RetryCallback) -> None:
-        self._function = FunctionTransport(callback, refusal=refusal)
-        self.name = self._function.name
+        super().__init__(callback, refusal=refusal)
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
         answers: list[Delivery] = []
@@ -46,17 +45,18 @@ class CallbackTransport:
             retry = _Retry(message.id)
             token = _here.set(retry)
             try:
-                answers += await self._function.send([message])
+                answers += await super().send([message])
             finally:
                 retry.is_over = True
                 _here.reset(token)
         return answers
 
-    async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:
-        return await self._function.receive(limit=limit, lease=lease)
-
-    async def settle(self, handles: Sequence[str], *, done: bool) -> list[bool]:
-        return await self._function.settle(handles, done=done)
-
-    async def peek(self, *, limit: int = 10) -> list[Message]:
-        return await self._function.peek(limit=limit)
+    def arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if message.content_type == REPR:
+            return super().arguments(message)  # which says why there is nothing to call with
+        (content, *_), _ = decoded(message)
+        match content:
+            case {"task": task, "repos": repos}:
+                return (task, repos), {}
+            case _:
+                raise Unsupported("this letter holds no task with its repositories; repair its body first")

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.describe import clean, describe, told
-from redrive.engine.extract import arguments, decoded
+from redrive.engine.extract import decoded, encoded
 from redrive.model.errors import BadSettings
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.message import Message
@@ -73,7 +73,8 @@ def letter_of(failing: Failing, *, namespace: str, source: str) -> Letter:
     """The letter that a failed task becomes: task and repositories are what its callback is called with."""
     _ensure_names(failing)
     now = datetime.now(UTC)
-    message = replace(arguments(dict(failing.task), list(failing.repos)), id=failing.task_id, kind=KIND)
+    body, content_type = encoded({"task": dict(failing.task), "repos": list(failing.repos)})
+    message = Message(body=body, content_type=content_type, id=failing.task_id, kind=KIND)
     plan = RetryPlan(policy=failing.policy, max_retries=failing.max_retries)
     labels = Labels(namespace=namespace, source=source, retry=plan, metadata=_plain(failing.metadata))
     letter = captured(message, [Try(at=now, failure=_failure(failing))], labels, now=now)
@@ -165,9 +166,9 @@ def _called_with(body: bytes, content_type: str) -> tuple[dict[str, Any], list[s
     except (DecodeError, ValueError, KeyError, TypeError):
         args = ()
     match args:
-        case (dict() as task, list() as repos):
+        case ({"task": dict() as task, "repos": list() as repos},):
             return task, repos
-        case (dict() as task, *_):
+        case (dict() as task,):
             return task, []
         case _:
             return {"body": body.decode("utf-8", "backslashreplace")}, []
