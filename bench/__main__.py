@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import json
 from rich.console import Console
 
-from bench import back, busy, capture, claim, find, guard, judge, load, postgres, put, redis
+from bench import back, busy, capture, claim, find, guard, judge, load, opensearch, postgres, processor, put, redis
 from bench.chart import chart
 from bench.harness import OUT, Effort, Row, fsync_milliseconds
 from bench.table import table
@@ -31,6 +31,8 @@ BENCHES: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "find": find.rows,
     "postgres": postgres.rows,
     "redis": redis.rows,
+    "processor": processor.rows,
+    "opensearch": opensearch.rows,
 }
 CHART = Path(__file__).parent.parent / "docs" / "bench.svg"
 

@@ -34,7 +34,7 @@ Changes = dict[bytes, tuple[str, int, bytes, bytes]]
 
 _DUE = (
     "SELECT l.id, l.data FROM claims c INDEXED BY claims_due JOIN letters l ON l.id = c.id"
-    " WHERE c.is_due AND c.priority = 0 AND c.at <= ? ORDER BY c.at LIMIT ?"
+    f" WHERE c.is_due AND c.lane = {LANE.number} AND c.priority = 0 AND c.at <= ? ORDER BY c.at LIMIT ?"
 )
 _LEASE = "UPDATE claims SET at = ?, token = ?, owner = 'raw', until = ? WHERE id = ?"
 _SETTLE = "UPDATE letters SET status = ?, updated_at = ?, next_retry_at = NULL, data = ? WHERE id = ?"
@@ -42,7 +42,7 @@ _SETTLE = "UPDATE letters SET status = ?, updated_at = ?, next_retry_at = NULL, 
 
 def rows(effort: Effort) -> Iterator[Row]:
     due = letters(effort.of(20_000, step=BATCH), is_due=True)
-    changes = _settled_rows(due)
+    changes = settled_rows(due)
     with folder(effort) as place:
         paths = (place / f"{number}.db" for number in count())
         filled = next(paths)
@@ -50,7 +50,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield compared(
             "claim + settle, batches of 100",
             lambda: asyncio.run(work(copied(filled, next(paths)), len(due))),
-            lambda: _raw_rate(copied(filled, next(paths)), changes),
+            lambda: raw_rate(copied(filled, next(paths)), changes),
             effort,
             against="raw statements",
             goal=Goal("at least", 50),
@@ -92,7 +92,7 @@ async def work(path: Path, expected: int, workers: int = 1, batch: int = BATCH) 
     return watch.rate(done)
 
 
-def _raw_rate(path: Path, changes: Changes) -> float:
+def raw_rate(path: Path, changes: Changes) -> float:
     connection = raw.connect(path)
     now = micros(datetime.now(UTC))
     with Watch() as watch:
@@ -123,7 +123,7 @@ def _raw_settle(connection: sqlite3.Connection, changes: list[tuple[str, int, by
     connection.execute("COMMIT")
 
 
-def _settled_rows(given: Sequence[Letter]) -> Changes:
+def settled_rows(given: Sequence[Letter]) -> Changes:
     now = datetime.now(UTC)
     outcome = Completed(operation=UUID(int=0))
     return {

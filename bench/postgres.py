@@ -17,6 +17,7 @@ import asyncpg
 from bench import remote
 from bench.harness import Effort, Row, Watch
 from bench.remote import LEASE
+from bench.samples import LANE
 from dev.engines.registry import ENGINES
 from redrive.backends.postgres import opened
 from redrive.backends.postgres.rows import COLUMNS, arrays, row
@@ -26,18 +27,19 @@ from redrive.model.settlement import Completed, settled
 from redrive.model.stored import stored
 
 _TYPES = {"id": "uuid", "key": "bytea", "data": "bytea"} | dict.fromkeys(
-    ("generation", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at", "expires_at"), "bigint"
+    ("generation", "lane", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at", "expires_at"), "bigint"
 )
 _INSERT = """
     WITH a AS (SELECT * FROM unnest({arrays}) AS a ({columns})), c AS (
-        INSERT INTO {schema}.claims (id, priority, at, is_due)
-        SELECT id, priority, next_retry_at, true FROM a WHERE next_retry_at IS NOT NULL
+        INSERT INTO {schema}.claims (id, lane, priority, at, is_due)
+        SELECT id, lane, priority, next_retry_at, true FROM a WHERE next_retry_at IS NOT NULL
     )
     INSERT INTO {schema}.letters ({columns}) SELECT {values} FROM a
 """
 _CLAIM = """
     WITH due AS (
-        SELECT id FROM {schema}.claims WHERE is_due AND at <= $1 ORDER BY priority DESC, at LIMIT {batch} FOR UPDATE SKIP LOCKED
+        SELECT id FROM {schema}.claims WHERE is_due AND lane = {lane} AND at <= $1
+        ORDER BY priority DESC, at LIMIT {batch} FOR UPDATE SKIP LOCKED
     ), taken AS (
         UPDATE {schema}.claims c SET token = nextval('{schema}.fence'), owner = 'raw', until = $2, at = $2
         FROM due WHERE c.id = due.id RETURNING c.id
@@ -73,7 +75,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             await store.check()
             await store.close()
             connection = await asyncpg.connect(server.url)
-            rate = await _Raw(connection, schema, letters, batch).rate(is_put=is_put)
+            rate = await Raw(connection, schema, letters, batch).rate(is_put=is_put)
             await connection.close()
             return rate
 
@@ -85,7 +87,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         )
 
 
-class _Raw:
+class Raw:
     """The same work with bare statements on one connection."""
 
     def __init__(self, connection: Any, schema: str, letters: Sequence[Letter], batch: int) -> None:
@@ -104,16 +106,16 @@ class _Raw:
             arrays=", ".join(f"${number}::{_TYPES.get(name, 'text')}[]" for number, name in enumerate(COLUMNS, 1)),
             values=", ".join("tags::jsonb" if name == "tags" else name for name in COLUMNS),
         )
-        self._claim = _CLAIM.format(schema=schema, batch=batch)
+        self._claim = _CLAIM.format(schema=schema, batch=batch, lane=LANE.number)
         self._settle = _SETTLE.format(schema=schema)
 
     async def rate(self, *, is_put: bool) -> float:
         with Watch() as watch:
             for columns in self._batches:
                 await self._connection.execute(self._insert, *columns)
-        return watch.rate(len(self._ended)) if is_put else await self._claimed_and_settled()
+        return watch.rate(len(self._ended)) if is_put else await self.claimed_and_settled()
 
-    async def _claimed_and_settled(self) -> float:
+    async def claimed_and_settled(self) -> float:
         done, until = 0, self._now + int(LEASE.total_seconds() * 1e6)
         with Watch() as watch:
             while found := await self._connection.fetch(self._claim, self._now, until):

@@ -20,6 +20,7 @@ SURFACES = {
     "testing": "import redrive.testing",
     "postgres": "import redrive; redrive.open('postgres://127.0.0.1/shop')",
     "redis": "import redrive; redrive.open('redis://127.0.0.1')",
+    "opensearch": "import redrive; redrive.open('opensearch://127.0.0.1')",
 }
 """What works with an extra, and only with it."""
 

@@ -31,9 +31,16 @@ def opensearch() -> Server:
         words = ["OpenSearchNode", str(place.folder), HOST, *map(str, place.ports)]
         return java(SOURCE.folder, place.folder, "512m", *words)
 
+    def prepare(place: Place) -> list[list[str]]:
+        # This collector cleans up only when the heap is full, which the breaker would take for a lack of memory.
+        (place.folder / "config").mkdir()
+        (place.folder / "config/opensearch.yml").write_text("indices.breaker.total.use_real_memory: false\n")
+        return []
+
     return Server(
         Program(
             name="opensearch",
+            prepare=prepare,
             command=command,
             is_ready=answers("/_cluster/health?wait_for_status=yellow&timeout=1s"),
             url=lambda place: f"http://{HOST}:{place.port}",

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from dev.engines.registry import ENGINES
+from redrive.backends.opensearch import opened as opensearch
 from redrive.backends.postgres import opened as postgres
 from redrive.ports import LetterStore
 from redrive.testing import At, Remote
@@ -27,9 +28,20 @@ def on_postgres() -> Iterator[Remote]:
         yield Remote(engine=engine, open=postgres_letters)
 
 
+def opensearch_letters(at: At) -> LetterStore:
+    return opensearch(f"//{at.host}:{at.port}/{at.name}?timeout={at.timeout.total_seconds():g}").letters
+
+
+@contextmanager
+def on_opensearch() -> Iterator[Remote]:
+    with ENGINES["opensearch"].make() as engine:
+        yield Remote(engine=engine, open=opensearch_letters)
+
+
 REMOTES = [
     pytest.param(on_postgres, id="postgres", marks=pytest.mark.engine("postgres", own=True)),
     pytest.param(on_redis, id="redis", marks=pytest.mark.engine("redis", own=True)),
+    pytest.param(on_opensearch, id="opensearch", marks=pytest.mark.engine("opensearch", own=True)),
 ]
 
 CLUSTERS = [

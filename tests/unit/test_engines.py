@@ -146,7 +146,6 @@ def test_alertmanager_takes_alerts(namespace: str) -> None:
     assert [alert["labels"]["alertname"] for alert in found] == [namespace]
 
 
-@heavy
 @pytest.mark.engine("opensearch", own=True)
 def test_opensearch_keeps_after_a_kill_what_it_acknowledged(own_engine: OwnEngine) -> None:
     opensearch = own_engine("opensearch")

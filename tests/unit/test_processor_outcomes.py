@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 import redrive
-from redrive import Amendment, Message, Pace, RetryPlan, Status, blocking
+from redrive import Amendment, Failure, Message, Pace, RetryPlan, Status, blocking
 from redrive.backends.files.bodies import FileBodies
 from redrive.backends.memory import MemoryDesk, MemoryLetters, MemoryTransport
 from redrive.engine.dead_letters import DeadLetters
+from redrive.engine.extract import REPR
 from redrive.engine.retry import Retried
 from redrive.model.letter import BodyRef
-from redrive.model.operation import Delivered, Delivery, Unknown
+from redrive.model.operation import Delivered, Delivery, Refused, Unknown
 from redrive.model.redaction import Redaction
-from redrive.ports import LetterStore
+from redrive.ports import LetterStore, Transport
 from redrive.testing import START
 from tests.contract.backends import sqlite_letters
 from tests.unit.targets import Target, answering
@@ -138,7 +139,7 @@ def test_what_is_sent_to_a_queue_waits_for_its_outcome_and_a_lost_answer_is_unkn
         async with opened(store) as dlq:
             await dlq.letters.put([sent := due("a"), lost := due("b", source="mails")])
             queue = MemoryTransport("orders")
-            handlers = {"orders": queue, "mails": answering(Unknown(reason="connection cut"))}
+            handlers: dict[str, Transport] = {"orders": queue, "mails": answering(Unknown(reason="connection cut"))}
             async with dlq.processor(handlers, pace=HOURLY):
                 await settled(dlq, sent, lost, status=Status.REDRIVEN)
             (parcel,) = await queue.receive()
@@ -217,6 +218,20 @@ def test_a_letter_whose_body_is_missing_or_redacted_is_put_off_and_the_others_of
     tell(story())
 
 
+def test_a_target_may_say_what_no_store_can_write(store: LetterStore) -> None:
+    async def story() -> None:
+        async with opened(store) as dlq:
+            await dlq.letters.put([one := due("a", max_retries=1), other := due("b", source="mails")])
+            refusing = answering(Refused(failure=Failure(type="x.Y", message="broken \ud800", traceback="\udfff")))
+            losing = answering(Unknown(reason="\ud800"))
+            async with dlq.processor({"orders": refusing, "mails": losing}, pace=HOURLY):
+                await settled(dlq, one, status=Status.EXHAUSTED)
+                await settled(dlq, other, status=Status.REDRIVEN)
+            assert (await seen(dlq, one)).failure.message == "broken \\ud800"
+
+    tell(story())
+
+
 def test_a_target_is_not_asked_to_send_nothing(store: LetterStore) -> None:
     async def story() -> None:
         sizes: list[int] = []
@@ -246,118 +261,13 @@ def test_what_a_letter_waits_for_is_redacted_like_everything_else(store: LetterS
     tell(story())
 
 
-def test_an_unknown_retry_policy_is_put_off_and_says_so(store: LetterStore) -> None:
-    async def story() -> None:
-        async with opened(store) as dlq:
-            handler = Handler()
-            (after,) = await put_off(dlq, handler.work, due("a", policy="of tomorrow"))
-            assert after.retry.waits_for == "the retry policy 'of tomorrow', which this process does not know"
-            assert handler.calls == []
-
-    tell(story())
-
-
-def at_zero(retries: int) -> timedelta:
-    return timedelta()
-
-
-@pytest.mark.parametrize("policy", ["immediate", "test-zero"])
-def test_a_retry_at_once_respects_the_interval(policy: str, store: LetterStore) -> None:
-    redrive.register_backoff("test-zero", at_zero)
-
-    async def story() -> None:
-        async with opened(store) as dlq:
-            await dlq.letters.put([one := due("a", policy=policy, max_retries=None)])
-            heard, handler = Heard(), Handler(fails=lambda name: True)
-            before = datetime.now(UTC)
-            async with dlq.processor({"orders": handler.work}, pace=HOURLY, listener=heard):
-                await until(lambda: bool(heard.all))
-            after = (await seen(dlq, one)).retry.next_retry_at
-            assert after is not None
-            assert after - before >= timedelta(hours=1)
-            assert handler.calls == ["a"]
-
-    tell(story())
-
-
-def weekly(retries: int) -> timedelta | None:
-    return timedelta(weeks=retries) if retries < 3 else None
-
-
-def broken(retries: int) -> timedelta:
-    raise ZeroDivisionError("a mistake in a backoff")
-
-
-def wrong(retries: int) -> Any:
-    return 60
-
-
-def endless(retries: int) -> timedelta:
-    return timedelta.max
-
-
-def test_a_backoff_of_ones_own_decides_by_its_name(store: LetterStore) -> None:
-    redrive.register_backoff("test-weekly", weekly)
-
-    async def story() -> None:
-        async with opened(store) as dlq:
-            plan = RetryPlan(policy="test-weekly", retry_count=2, next_retry_at=START)
-            letters = [due("a", policy="test-weekly"), due("b", retry=plan)]
-            await dlq.letters.put(letters)
-            heard, before = Heard(), datetime.now(UTC)
-            async with dlq.processor({"orders": raising}, pace=HOURLY, listener=heard):
-                await until(lambda: len(heard.all) == 2)
-            first, second = [(await seen(dlq, one)).retry for one in letters]
-            assert first.next_retry_at is not None
-            assert timedelta(weeks=1) <= first.next_retry_at - before < timedelta(weeks=1, minutes=5)
-            assert (second.next_retry_at, second.retry_count) == (None, 3)
-
-    tell(story())
-
-
-@pytest.mark.parametrize("function", [broken, wrong, endless])
-def test_a_backoff_that_is_broken_leaves_the_letter_to_a_person_with_its_failure_counted(
-    function: Callable[[int], Any], store: LetterStore
-) -> None:
-    redrive.register_backoff(f"test-{function.__name__}", function)
-
-    async def story() -> None:
-        async with opened(store) as dlq:
-            await dlq.letters.put([one := due("a", policy=f"test-{function.__name__}"), good := due("b", source="mails")])
-            heard = Heard()
-            async with dlq.processor({"orders": raising, "mails": Handler().work}, pace=HOURLY, listener=heard):
-                await until(lambda: len(heard.all) == 2)
-                await settled(dlq, good)
-            letter = await seen(dlq, one)
-            assert (letter.status, letter.retry.retry_count, letter.retry.next_retry_at) == (Status.PENDING, 1, None)
-
-    tell(story())
-
-
-def test_an_interval_beyond_the_calendar_is_no_error(store: LetterStore) -> None:
-    async def story() -> None:
-        async with opened(store) as dlq:
-            (after,) = await put_off(dlq, raising, due("a", policy="of tomorrow"), pace=Pace(interval=timedelta.max))
-            assert after.retry.next_retry_at is not None
-            assert after.retry.next_retry_at.year > 9000
-
-    tell(story())
-
-
-def test_a_letter_that_only_its_repr_was_kept_of_is_put_off() -> None:
+def test_a_letter_of_which_only_the_repr_was_kept_is_put_off() -> None:
     async def story() -> None:
         async with opened(MemoryLetters()) as dlq:
-            one = due("a", content_type="text/x-python-repr")
-            captured = await dlq.capture(object(), ValueError("bad"), source="orders")
-            content_type = captured.letter.content_type
-            (after,) = await put_off(dlq, Handler().work, redrive.Letter(**_fields(one) | {"content_type": content_type}))
+            (after,) = await put_off(dlq, Handler().work, due("a", content_type=REPR))
             assert "only the repr of this message was kept" in after.retry.waits_for
 
     tell(story())
-
-
-def _fields(letter: redrive.Letter) -> dict[str, Any]:
-    return {name: getattr(letter, name) for name in letter.__struct_fields__}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -20,6 +20,7 @@ from redrive.engine.guard import redelivering
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.message import Message
 from redrive.model.operation import Delivered, Delivery, Refused
+from redrive.ports.aside import aside
 from redrive.ports.transport import Parcel
 
 
@@ -43,7 +44,8 @@ class FunctionTransport:
         self._types = _model_types(handler)
         self._concurrency = concurrency
         self._refusal = refusal
-        self._is_async = inspect.iscoroutinefunction(handler)
+        is_async_object = inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - its kind matters
+        self._is_async = inspect.iscoroutinefunction(handler) or is_async_object
 
     @classmethod
     def named(cls, name: str) -> FunctionTransport:
@@ -163,8 +165,10 @@ async def _awaited(call: Call) -> Handled | BaseException:
 
 
 async def _in_a_thread(call: Call) -> Handled | BaseException:
-    """Like `asyncio.to_thread`, but when cancelled it waits for the thread: nobody may think the handler is done before it is."""
-    running = asyncio.ensure_future(asyncio.to_thread(_called, call))
+    """In a thread of its own, since asyncio's few are for all to share. When cancelled it waits for the thread: nobody may think
+    that the handler is done before it is.
+    """
+    running = asyncio.ensure_future(aside(_called, call))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

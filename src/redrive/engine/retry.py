@@ -50,8 +50,10 @@ class Retried(Struct, frozen=True, kw_only=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """Was this its last automatic retry?"""
-        return self.has_failed and self.letter_after.status is Status.EXHAUSTED
+        """Was this its last automatic retry? One that a person tries after that was exhausted before."""
+        plan = self.letter.retry
+        was_used_up = plan.max_retries is not None and plan.retry_count >= plan.max_retries
+        return self.has_failed and not was_used_up and self.letter_after.status is Status.EXHAUSTED
 
     @property
     def letter_after(self) -> Letter:
@@ -126,7 +128,10 @@ class Retrier:
         passing, number = 0, 0
         while passing < len(claimed) and (given := breaker.passes(clock())):
             passing, number = passing + 1, given
-        rest = breaker.rest_left(clock()) or self._interval
+        if passing == len(claimed):
+            return await self._sent(claimed, lane, breaker, number)
+        # While another is the trial there is no rest left: these are due at once, and not claimed before it is over.
+        rest = breaker.rest_left(clock())
         denied = [Retried(claimed=one, outcome=self._postponed(DENIED, rest)) for one in claimed[passing:]]
         return [*await self._sent(claimed[:passing], lane, breaker, number), *denied] if passing else denied
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from redrive.engine.bounded import clean
 from redrive.engine.describe import describe
 from redrive.engine.hold import Holder
 from redrive.engine.mint import minted
@@ -51,7 +52,7 @@ class Sender:
         if len(answers) != len(messages):
             raise TypeError(f"{transport.name} answered for {len(answers)} of {len(messages)} messages; none can be believed")
         remaining = iter(answers)
-        deliveries = [next(remaining) if isinstance(one, Message) else one for one in prepared]
+        deliveries = [_writable(next(remaining)) if isinstance(one, Message) else one for one in prepared]
         return deliveries if self._redactor is None else [self._redactor.delivery(one) for one in deliveries]
 
     def refused(self, error: Exception) -> Refused:
@@ -85,6 +86,18 @@ def ending(
             return Redriven(operation=operation, unknown=attempt)
         case _:
             assert_never(delivery)
+
+
+def _writable(delivery: Delivery) -> Delivery:
+    """What a target told, in text that every store can write."""
+    match delivery:
+        case Refused(failure=failure):
+            texts = {name: clean(getattr(failure, name)) for name in ("type", "message", "traceback")}
+            return replace(delivery, failure=replace(failure, **texts))
+        case Unknown(reason=reason):
+            return Unknown(reason=clean(reason))
+        case _:
+            return delivery
 
 
 def _attempt(letter: Letter, now: datetime, took: timedelta, error: str, message: str) -> Attempt:

@@ -20,10 +20,11 @@ from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.intake import Intake
 from redrive.engine.retry import Retried, Retrier, released
 from redrive.model.amendment import Amendment
+from redrive.model.errors import StoreUnavailable
 from redrive.model.lane import lane_of
 from redrive.model.lease import Claimed
 from redrive.model.pace import Pace
-from redrive.model.settlement import Completed
+from redrive.model.settlement import Completed, Failed, Postponed, Redriven
 from redrive.model.status import Status
 from redrive.ports.letters import LetterStore
 
@@ -67,6 +68,8 @@ class Shift:
         """How long a letter took of late; None: nobody knows yet."""
         self._room = asyncio.Event()
         """Set when more may be claimed."""
+        self._stir = asyncio.Event()
+        """Set when it is worth looking for letters at once."""
         self._finished: list[Retried] = []
         self._settle = asyncio.Event()
         self._closing = asyncio.Event()
@@ -94,6 +97,7 @@ class Shift:
         deadline = monotonic() + self._pace.grace.total_seconds()
         self._closing.set()
         self._room.set()
+        self._stir.set()
         # Not cancelled: what it has just claimed must be known, to be given back.
         await asyncio.wait([claimer])
         self._done(released(self._queue))
@@ -114,7 +118,10 @@ class Shift:
         await asyncio.wait([settler])
         if settler.cancelled() and self._finished:
             # The event loop is being closed under us: one more try, or they would be held until their leases end.
-            await self._settle_finished()
+            try:
+                await self._settle_finished()
+            except Exception:
+                log.exception("retry processor could not settle at its end")
 
     async def _claimer(self) -> None:
         while not self._closing.is_set():
@@ -134,12 +141,15 @@ class Shift:
         since = monotonic()
         found = await self._intake.claimed(wanted)
         if not found:
-            await either(self._intake.quiet(), self._closing.wait())
+            await either(self._intake.quiet(), self._stir.wait())
+            self._stir.clear()
             return
         self._heartbeat.hold([one.lease for one in found], since)
         self._retrier.set_clock(found[-1].lease.until - self._pace.lease)
         self._queue += await self._hopeful(found)
         self._employ()
+        # They begin first: whether more is to be claimed depends on what their breakers say then.
+        await asyncio.sleep(0)
 
     def _ahead(self) -> int:
         if self._seconds is None:
@@ -225,13 +235,35 @@ class Shift:
                 self._settle.set()
 
     async def _settle_finished(self) -> None:
-        if finished := list(self._finished):
-            done = await self._settled(finished)
-            del self._finished[: len(finished)]
-            self._heartbeat.let_go(one.claimed.lease for one in finished)
-            self._waiting.free(one.letter.id for one in finished if isinstance(one.outcome, Completed))
-            await self._told(done)
+        finished = list(self._finished)
+        try:
+            if finished:
+                await self._end(finished)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            # One of them may be what the store cannot take: it must not hold up the others.
+            for one in finished:
+                await self._end_alone(one)
         await self._hasten()
+
+    async def _end(self, retried: Sequence[Retried]) -> None:
+        """Settle these, which are or stand for the first that were finished."""
+        done = await self._settled(retried)
+        del self._finished[: len(retried)]
+        self._heartbeat.let_go(one.claimed.lease for one in retried)
+        self._waiting.free(one.letter.id for one in retried if isinstance(one.outcome, Completed))
+        await self._told(done)
+
+    async def _end_alone(self, retried: Retried) -> None:
+        try:
+            await self._end([retried])
+        except Exception as error:
+            if not isinstance(retried.outcome, Failed | Redriven | Postponed):
+                raise
+            # These say what others said. That it worked is not given up so easily.
+            log.exception("what became of letter %s could not be written; it is put off", retried.letter.id)
+            await self._end(self._retrier.put_off([retried.claimed], error))
 
     async def _hasten(self) -> None:
         """Those whose last obstacle has just worked here need not wait for their time."""
@@ -248,6 +280,7 @@ class Shift:
         if planned:
             # Those that somebody took in hand meanwhile are left alone.
             await self._store.amend([Amendment(id=id, next_retry_at=now) for id in planned])
+            self._stir.set()
         self._waiting.freed.difference_update(ids)
 
     async def _rest(self, verb: str, until: asyncio.Event) -> None:

@@ -328,7 +328,7 @@ class DeadLetterQueue:
         settled = [one for one in retried if one.answer is Settled.DONE]
         worked = [one for one in settled if one.has_worked]
         failed = [one for one in settled if one.has_failed]
-        exhausted = [one for one in failed if one.is_exhausted and not _is_used_up(one.letter)]
+        exhausted = [one for one in failed if one.is_exhausted]
         await self._figures.add(retry_success=len(worked), retry_failed=len(failed), exhausted=len(exhausted))
         for one in (*worked, *failed):
             self._observer.tell("dlq.retried", task_id=one.letter.source_id, success=one.has_worked)
@@ -364,8 +364,3 @@ def _not_retried(task_id: str, error: str) -> dict[str, Any]:
 
 def _is_active(letter: Letter | None) -> bool:
     return letter is not None and STATUSES[letter.status] in ACTIVE
-
-
-def _is_used_up(letter: Letter) -> bool:
-    """Were its automatic retries used up before this one, which was a person's?"""
-    return letter.retry.max_retries is not None and letter.retry.retry_count >= letter.retry.max_retries

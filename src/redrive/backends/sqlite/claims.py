@@ -24,40 +24,35 @@ _REPLACE = (
     " token = excluded.token, owner = excluded.owner, until = excluded.until"
 )
 
-_LEVELS = """
-    WITH RECURSIVE lane (number) AS (SELECT ?), level (priority) AS (
-        SELECT max(c.priority) FROM lane CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.lane = lane.number
+_WAITING = "claims c INDEXED BY claims_due WHERE c.is_due AND c.lane = ?1"
+
+_LEVELS = f"""
+    WITH RECURSIVE level (priority) AS (
+        SELECT * FROM (SELECT c.priority FROM {_WAITING} ORDER BY c.priority DESC LIMIT 1)
         UNION ALL
-        SELECT (
-            SELECT max(c.priority) FROM claims c INDEXED BY claims_due
-            WHERE c.is_due AND c.lane = lane.number AND c.priority < level.priority
-        )
-        FROM lane CROSS JOIN level WHERE level.priority IS NOT NULL
+        SELECT (SELECT c.priority FROM {_WAITING} AND c.priority < level.priority ORDER BY c.priority DESC LIMIT 1)
+        FROM level WHERE level.priority IS NOT NULL
     )
 """
-"""The priorities that there are in a lane, without looking at more than one row of each."""
+"""The priorities that there are in a lane, the first parameter, without looking at more than one row of each."""
 
 _DUE = f"""{_LEVELS}
     SELECT '' AS note, l.data AS data
-    FROM lane CROSS JOIN level
-    CROSS JOIN claims c INDEXED BY claims_due
-        ON c.is_due AND c.lane = lane.number AND c.priority = level.priority AND c.at <= ?
+    FROM level
+    CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.lane = ?1 AND c.priority = level.priority AND c.at <= ?2
     CROSS JOIN letters l ON l.id = c.id
-    LIMIT ?
+    LIMIT ?3
 """
 # No ORDER BY: it would sort all that is due. The loops run level by level and along the index, which is the order.
 
 _NEXT = f"""{_LEVELS}
-    SELECT level.priority, (
-        SELECT min(c.at) FROM claims c INDEXED BY claims_due
-        WHERE c.is_due AND c.lane = lane.number AND c.priority = level.priority
-    )
-    FROM lane CROSS JOIN level WHERE level.priority IS NOT NULL
+    SELECT level.priority, (SELECT c.at FROM {_WAITING} AND c.priority = level.priority ORDER BY c.at LIMIT 1)
+    FROM level WHERE level.priority IS NOT NULL
 """
 
 _LONGEST = """
     SELECT c.at, c.id, l.data FROM claims c INDEXED BY claims_due CROSS JOIN letters l ON l.id = c.id
-    WHERE c.is_due AND c.lane = ? AND c.priority = ? AND c.at <= ? LIMIT ?
+    WHERE c.is_due AND c.lane = ?1 AND c.priority = ?2 AND c.at <= ?3 LIMIT ?4
 """
 
 

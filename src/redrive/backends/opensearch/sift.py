@@ -1,0 +1,53 @@
+"""Questions that look into documents: the engine finds what may match, and each letter is then seen to here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
+
+from redrive.backends.opensearch.holdings import SEEN, letters
+from redrive.backends.opensearch.index import Index
+from redrive.backends.opensearch.query import asked, is_documentary
+from redrive.backends.opensearch.walk import BY_AGE, walked
+from redrive.model.instant import micros
+from redrive.model.letter import Letter
+from redrive.model.paging import group, group_page
+from redrive.model.query import Field, GroupPage, Query, matches, tally_key
+
+LETTERS_A_PAGE = 500
+
+
+def matching(query: Query, found: Iterable[Letter]) -> list[Letter]:
+    """Those of the letters that answer the question, where the engine could not tell."""
+    return [letter for letter in found if matches(query, letter)] if is_documentary(query) else list(found)
+
+
+async def counted(index: Index, query: Query, now: datetime) -> int:
+    return sum([len(page) async for page in _sifted(index, query, now)])
+
+
+async def tallied(index: Index, by: Field, query: Query, now: datetime) -> dict[str, int]:
+    totals, key = Counter[str](), tally_key(by)
+    async for page in _sifted(index, query, now):
+        totals.update(map(key, page))
+    return dict(totals)
+
+
+async def grouped(index: Index, query: Query, limit: int, after: tuple[int, str] | None, now: datetime) -> GroupPage:
+    counts, firsts, lasts = Counter[str](), dict[str, datetime](), dict[str, Letter]()
+    async for page in _sifted(index, query, now):
+        for letter in page:
+            name = letter.failure.fingerprint
+            counts[name] += 1
+            firsts.setdefault(name, letter.dead_lettered_at)
+            lasts[name] = letter
+    places = sorted(((micros(last.dead_lettered_at), name) for name, last in lasts.items()), reverse=True)
+    names = [name for at, name in places if after is None or (at, name) < after]
+    return group_page([group(lasts[name], counts[name], firsts[name]) for name in names[: limit + 1]], limit)
+
+
+async def _sifted(index: Index, query: Query, now: datetime) -> AsyncIterator[list[Letter]]:
+    """The letters that match, oldest first, a page at a time."""
+    async for hits in walked(index, asked(query, micros(now)), BY_AGE, size=LETTERS_A_PAGE, fields=SEEN):
+        yield matching(query, (await letters(index, {hit.id: hit.own for hit in hits}, now)).values())
