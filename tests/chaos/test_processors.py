@@ -26,7 +26,7 @@ from redrive.testing.kill.children import children
 from redrive.testing.kit.samples import is_chaos
 from tests.contract.backends import LETTERS
 
-STORES = [one for one in LETTERS if one.id in {"sqlite", "postgres", "redis"}]
+STORES = [one for one in LETTERS if one.id in {"sqlite", "postgres", "redis", "opensearch"}]
 """Any store of the contract kit that processes share: a name each."""
 
 MANY = 10_000

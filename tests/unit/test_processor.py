@@ -23,7 +23,7 @@ from redrive.ports import LetterStore
 from redrive.testing import START, Faulty, letter
 from tests.contract.backends import LETTERS, sqlite_letters
 
-SHARED = [one for one in LETTERS if one.id in {"sqlite", "postgres", "redis"}]
+SHARED = [one for one in LETTERS if one.id in {"sqlite", "postgres", "redis", "opensearch"}]
 """Stores that several may share: a name each."""
 
 QUICK = Pace(interval=timedelta(milliseconds=50), grace=timedelta(seconds=0.2))

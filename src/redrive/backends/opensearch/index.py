@@ -127,6 +127,8 @@ class Index:
         unseen, known = self._fresh.unseen, self._refreshing
         if known is None or known[1].done() or even_so or not unseen <= known[0]:
             known = self._refreshing = unseen, asyncio.ensure_future(self._refresh(unseen))
+            # Whoever waits for it hears of a failure; when nobody does any more, there is nobody to tell.
+            known[1].add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(known[1])
         return True
 

@@ -159,6 +159,11 @@ class Kit:
         pytest.fail("override the fixture `opener` with one that gives the function to open your store", pytrace=False)
 
     @pytest.fixture
+    def share(self) -> float:
+        """What part of the generated sequences is tried in an ordinary run: less than 1 for an engine that takes its time."""
+        return 1.0
+
+    @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
         """A folder that belongs to one store."""
         place = tmp_path / "store"

@@ -179,8 +179,8 @@ class LetterMachine(RuleBasedStateMachine):
 class Sequences(Kit):
     """Tier 2: generated command sequences against the oracle."""
 
-    def test_any_sequence_of_commands_is_answered_as_the_oracle_does(self, opener: Opener, place: Path) -> None:
-        effort = strategies.effort(40, chaos=3000, steps=30)
+    def test_any_sequence_of_commands_is_answered_as_the_oracle_does(self, opener: Opener, place: Path, share: float) -> None:
+        effort = strategies.effort(max(1, round(40 * share)), chaos=3000, steps=30)
         numbers = count()
 
         def machine() -> LetterMachine:
