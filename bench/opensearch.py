@@ -15,7 +15,8 @@ from typing import Any
 from msgspec import json
 from opensearchpy import AsyncOpenSearch
 
-from bench import remote
+import redrive
+from bench import processor, remote
 from bench.harness import Effort, Goal, Row, Watch, compared
 from bench.samples import letters
 from dev.engines.registry import ENGINES
@@ -74,7 +75,17 @@ def rows(effort: Effort) -> Iterator[Row]:
                     against="raw driver",
                     goal=Goal("at least", 40) if batch == 100 else None,
                 )
+        due = letters(effort.of(10_000, step=100), is_due=True)
+        yield processor.row("OpenSearch", _run(_processed, server.url, due), _run(raw, due, 100, False), effort)
         yield from _searches(location, server.url, effort)
+
+
+async def _processed(url: str, due: Sequence[Letter]) -> float:
+    async with redrive.open(f"opensearch:{url.partition(':')[2]}/processed") as dlq:
+        await remote.put(dlq.letters, due, 500)
+        rate = await processor.retried(dlq, len(due))
+    await _dropped(url, "processed")
+    return rate
 
 
 def _run(measure: Callable[..., Any], *given: Any) -> Callable[[], float]:

@@ -12,7 +12,7 @@ from redrive.backends.opensearch.address import Address
 from redrive.backends.opensearch.document import halves
 from redrive.backends.opensearch.holdings import SEEN, kept, letters
 from redrive.backends.opensearch.index import Index
-from redrive.backends.opensearch.query import asked, is_documentary
+from redrive.backends.opensearch.query import asked, is_documentary, is_of_statuses
 from redrive.backends.opensearch.sift import LETTERS_A_PAGE, matching
 from redrive.backends.opensearch.walk import Sort, walked
 from redrive.backends.remote.claimed import Copies
@@ -71,7 +71,7 @@ class OpenSearchLetters:
         if index is None:
             return Page(letters=())
         moment = await index.now(now)
-        wanted = asked(query, micros(moment))
+        wanted = asked(query, None if is_of_statuses(query) else micros(moment))
         await index.fresh()
         way = "desc" if is_newest_first(order) else "asc"
         sort: Sort = ((listed_by(order), way), ("id_high", way), ("id_low", way))

@@ -36,8 +36,11 @@ def leased(now: int) -> Clause:
     return {"range": {"redrive.until": {"gt": now}}}
 
 
-def asked(query: Query, now: int, *more: Clause) -> Clause:
-    """Letters that match at this instant, and all else that must hold of them; those that may, if it is documentary."""
+def asked(query: Query, now: int | None, *more: Clause) -> Clause:
+    """Letters that match at this instant, and all else that must hold of them; those that may, if it is documentary.
+
+    Without an instant: letters are told by the status they are stored with, also those that somebody holds.
+    """
     return {"bool": {"filter": [EVERY_LETTER, compiled(_relaxed(query), now), *more]}}
 
 
@@ -50,6 +53,31 @@ def is_documentary(query: Query) -> bool:
             return is_documentary(part)
         case _:
             return isinstance(query, At)
+
+
+def is_of_statuses(query: Query) -> bool:
+    """Can only letters answer the question that are stored with a status which it names? Then who holds what need not be asked
+    of the engine, which cannot remember the answer: it changes with every instant.
+    """
+    match query:
+        case Is(field=Field.STATUS, value=value, op=op):
+            return op is Op.EQ and value != Status.RETRYING
+        case And(parts=parts):
+            return any(map(is_of_statuses, parts)) and all(is_of_statuses(part) or not _names_status(part) for part in parts)
+        case Or(parts=parts):
+            return bool(parts) and all(map(is_of_statuses, parts))
+        case _:
+            return False
+
+
+def _names_status(query: Query) -> bool:
+    match query:
+        case And(parts=parts) | Or(parts=parts):
+            return any(map(_names_status, parts))
+        case Not(part=part):
+            return _names_status(part)
+        case _:
+            return isinstance(query, Is) and query.field is Field.STATUS
 
 
 def _relaxed(query: Query) -> Query:
@@ -65,7 +93,7 @@ def _relaxed(query: Query) -> Query:
             return And()
 
 
-def compiled(query: Query, now: int) -> Clause:
+def compiled(query: Query, now: int | None) -> Clause:
     """The question as a filter."""
     match query:
         case Is(field=Field.STATUS, value=value, op=op):
@@ -93,7 +121,7 @@ def compiled(query: Query, now: int) -> Clause:
             assert_never(query)
 
 
-def _all(parts: Iterable[Query], now: int) -> Clause:
+def _all(parts: Iterable[Query], now: int | None) -> Clause:
     # Those denied are taken together: however many values a field must not have, they are one clause.
     denied = tuple(part.part for part in parts if isinstance(part, Not))
     clauses = [compiled(part, now) for part in parts if not isinstance(part, Not)]
@@ -102,7 +130,7 @@ def _all(parts: Iterable[Query], now: int) -> Clause:
     return {"bool": {"filter": clauses}} if clauses else _EVERYTHING
 
 
-def _any(parts: Iterable[Query], now: int) -> Clause:
+def _any(parts: Iterable[Query], now: int | None) -> Clause:
     values: dict[str, list[Any]] = {}
     clauses: list[Clause] = []
     for part in parts:
@@ -118,14 +146,12 @@ def _any(parts: Iterable[Query], now: int) -> Clause:
     return clauses[0] if len(clauses) == 1 else {"bool": {"should": clauses, "minimum_should_match": 1}}
 
 
-def _status(statuses: set[Status], now: int) -> Clause:
+def _status(statuses: set[Status], now: int | None) -> Clause:
     """The status as it is seen is one of these."""
-    free: Clause = {
-        "bool": {
-            "filter": [{"terms": {"status": sorted(status.value for status in statuses - {Status.RETRYING})}}],
-            "must_not": [leased(now)],
-        }
-    }
+    stored: Clause = {"terms": {"status": sorted(status.value for status in statuses - {Status.RETRYING})}}
+    if now is None:
+        return stored
+    free: Clause = {"bool": {"filter": [stored], "must_not": [leased(now)]}}
     if Status.RETRYING not in statuses:
         return free
     return {"bool": {"should": [leased(now), free], "minimum_should_match": 1}}

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from redrive.backends.opensearch.holdings import SEEN, letters
 from redrive.backends.opensearch.index import Index
-from redrive.backends.opensearch.query import asked, is_documentary
+from redrive.backends.opensearch.query import asked, is_documentary, is_of_statuses
 from redrive.backends.opensearch.walk import BY_AGE, walked
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
@@ -20,7 +20,8 @@ LETTERS_A_PAGE = 500
 
 def matching(query: Query, found: Iterable[Letter]) -> list[Letter]:
     """Those of the letters that answer the question, where the engine could not tell."""
-    return [letter for letter in found if matches(query, letter)] if is_documentary(query) else list(found)
+    is_exact = not is_documentary(query) and not is_of_statuses(query)
+    return list(found) if is_exact else [letter for letter in found if matches(query, letter)]
 
 
 async def counted(index: Index, query: Query, now: datetime) -> int:
