@@ -249,11 +249,16 @@ async def test_a_processor_that_is_turned_off_is_not_started(tmp_path: Path, cap
 
 
 @lived
-async def test_starting_the_processor_twice_is_told_and_harms_nothing(tmp_path: Path) -> None:
+async def test_starting_the_processor_twice_is_told_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with application(tmp_path, plain) as app:
+        assert app.dlq is not None
         await app.start_dlq_processor()
+        assert not caplog.messages or "running already" not in caplog.messages[-1]
         await app.start_dlq_processor()
+        assert any("running already" in message for message in caplog.messages)
+        assert app.dlq.is_processor_running
         await app.stop_dlq_processor()
+        assert not app.dlq.is_processor_running
         await app.stop_dlq_processor()
 
 

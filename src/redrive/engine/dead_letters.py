@@ -16,37 +16,36 @@ from msgspec.structs import replace
 
 from redrive.engine.alert import Alarm
 from redrive.engine.bridge import Bridge
+from redrive.engine.by_hand import ByHand, leased
 from redrive.engine.call import FunctionTransport, refusal
 from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.course import Course
-from redrive.engine.depend import said, unmet
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
 from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
-from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.hold import Holder, JournalLike
 from redrive.engine.processor import Listener, RetryProcessor
 from redrive.engine.redact import Redactor, for_display
 from redrive.engine.redrive import Redriver, Report
-from redrive.engine.retry import Breakers, Retried, Retrier
+from redrive.engine.retry import Breakers, Retried
 from redrive.engine.send import Sender
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import named
-from redrive.model.errors import BadSettings, IllegalTransition, LeaseLost, LetterLeased, UnknownLetter
-from redrive.model.lane import Lane, lane_of
-from redrive.model.lease import Claim, Claimed
+from redrive.model.errors import BadSettings, IllegalTransition, LeaseLost, UnknownLetter
+from redrive.model.lane import Lane
+from redrive.model.lease import Claimed
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy
 from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query
 from redrive.model.redaction import Redaction
-from redrive.model.settlement import Outcome, Released, Settled, Settlement
-from redrive.model.status import Act, Status, ensure_legal
+from redrive.model.settlement import Outcome, Settled, Settlement
+from redrive.model.status import Status, ensure_legal
 from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
 from redrive.ports.inline import is_inline
@@ -305,25 +304,8 @@ class DeadLetters:
 
     async def retry(self, id: UUID | str, to: Transport | Callable[..., Any], *, by: str | None = None) -> Retried:
         """Try one letter now, whatever its time, and settle it; raises what is in the way, and then no attempt was spent."""
-        letter = await self.get(id)
-        if others := (await unmet(self.letters, [letter])).get(letter.id):
-            raise IllegalTransition(f"letter {letter.id} waits for {said(others)}; retry that first")
-        claim = Claim(owner=by or owner_name(), lease=self.limits.lease, what=(letter.id,))
-        claimed = await self.letters.claim(claim)
-        if not claimed:
-            if letter.status is not Status.RETRYING:
-                ensure_legal(Act.CLAIM, letter.status)
-            raise _leased(letter)
-        retrier = Retrier(
-            self.letters, self._sender, {lane_of(letter): _target(to)}, breakers=self.breakers, interval=timedelta()
-        )
-        retried = Retried(claimed=claimed[0], outcome=Released())
-        try:
-            async with Heartbeat(self.letters, [claimed[0].lease], self.limits.lease):
-                (retried,) = await retrier.tried(claimed)
-        finally:
-            (answer,) = await asyncio.shield(settle(self.letters, [Settlement.of(claimed[0].lease, retried.outcome)]))
-        retried = replace(retried, answer=answer)
+        by_hand = ByHand(self.letters, self._sender, self.breakers, lease=self.limits.lease)
+        retried = await by_hand.retried(await self.get(id), _target(to), by or owner_name())
         self._announce([retried])
         return retried
 
@@ -339,7 +321,7 @@ class DeadLetters:
             case Amended.DONE:
                 return letter
             case Amended.LEASED:
-                raise _leased(letter)
+                raise leased(letter)
             case Amended.ILLEGAL if amendment.act is not None:
                 ensure_legal(amendment.act, letter.status)
                 raise IllegalTransition(f"cannot {amendment.act} a letter by an amendment")
@@ -395,10 +377,6 @@ class DeadLetters:
 
 def _target(to: Transport | Callable[..., Any]) -> Transport:
     return FunctionTransport(to, refusal=refusal) if callable(to) else to
-
-
-def _leased(letter: Letter) -> LetterLeased:
-    return LetterLeased(f"letter {letter.id} is held by somebody; try again when they are done, or when their lease ends")
 
 
 def owner_name() -> str:

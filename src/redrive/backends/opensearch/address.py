@@ -8,11 +8,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
+from redrive.backends.remote.options import named, number, timeout
 from redrive.model.errors import BadSettings
 from redrive.model.hint import hint
 
 INDEX = "redrive"
 PORT = 9200
+_TIMEOUT = timedelta(seconds=30)
 _EXAMPLE = "opensearch://localhost:9200/redrive"
 _UNREADABLE = f"this OpenSearch URL cannot be read; write / ? # @ : , in a password as %2F %3F %23 %40 %3A %2C, like {_EXAMPLE}"
 _INDEX = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
@@ -30,7 +32,7 @@ class Address(Struct, frozen=True, kw_only=True):
     is_tls: bool = False
     ca: str | None = None
     """A file of certificates to trust, instead of the system's."""
-    timeout: timedelta = timedelta(seconds=30)
+    timeout: timedelta = _TIMEOUT
     shards: int = 1
     """Of a new index."""
     replicas: int | None = None
@@ -43,10 +45,6 @@ class Address(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """For people: without the password."""
         return f"index '{self.index}' of OpenSearch at {', '.join(named(*place) for place in self.hosts)}"
-
-
-def named(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parsed(location: str, *, is_tls: bool) -> Address:
@@ -93,7 +91,7 @@ def _place(text: str) -> tuple[str, int]:
 
 
 class _Options(Struct):
-    timeout: timedelta = timedelta(seconds=30)
+    timeout: timedelta = _TIMEOUT
     shards: int = 1
     replicas: int | None = None
     ca: str | None = None
@@ -104,29 +102,13 @@ def _options(query: str) -> _Options:
     for name, value in parse_qsl(query, keep_blank_values=True):
         match name:
             case "timeout":
-                options.timeout = _seconds(value)
+                options.timeout = timeout(value, usual=_TIMEOUT)
             case "shards":
-                options.shards = _number(name, value, least=1, most=_MOST_SHARDS)
+                options.shards = number(name, value, least=1, most=_MOST_SHARDS)
             case "replicas":
-                options.replicas = _number(name, value, least=0, most=100)
+                options.replicas = number(name, value, least=0, most=100)
             case "ca":
                 options.ca = value
             case _:
                 raise BadSettings(f"an OpenSearch URL has no option '{name}'; {hint(name, options.__struct_fields__)}")
     return options
-
-
-def _seconds(text: str) -> timedelta:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 86_400:
-        raise BadSettings(f"timeout={text} must be a number of seconds above 0, e.g. timeout=30")
-    return timedelta(seconds=seconds)
-
-
-def _number(name: str, text: str, *, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise BadSettings(f"{name}={text} must be a number from {least} to {most}")
-    return int(text)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
+from redrive.backends.remote.options import named, number, timeout
 from redrive.model.errors import BadSettings
 from redrive.model.hint import hint
 
@@ -15,6 +16,7 @@ _EXAMPLE = "redis://localhost:6379/0?prefix=redrive"
 _UNREADABLE = f"this Redis URL cannot be read; write / ? # @ : in a password as %2F %3F %23 %40 %3A, like {_EXAMPLE}"
 _DATABASES = 2**31
 MOST_SHARDS = 256
+_TIMEOUT = timedelta(seconds=10)
 
 
 class Durability(StrEnum):
@@ -42,7 +44,7 @@ class Address(Struct, frozen=True, kw_only=True):
     prefix: str = "redrive"
     """All keys begin with it; stores with different prefixes know nothing of each other."""
     durability: Durability = Durability.ALWAYS
-    timeout: timedelta = timedelta(seconds=10)
+    timeout: timedelta = _TIMEOUT
     shards: int | None = None
     """How many a new store gets; None: as many as suit the server. A store that has another number is refused."""
 
@@ -53,10 +55,6 @@ class Address(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """For people: without the password."""
         return f"redis at {named(self.host, self.port)}"
-
-
-def named(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parsed(location: str, *, is_tls: bool) -> Address:
@@ -100,7 +98,7 @@ def _database(path: str) -> int:
 class _Options(Struct):
     prefix: str = "redrive"
     durability: Durability = Durability.ALWAYS
-    timeout: timedelta = timedelta(seconds=10)
+    timeout: timedelta = _TIMEOUT
     shards: int | None = None
     ca: str | None = None
 
@@ -114,9 +112,9 @@ def _options(query: str) -> _Options:
             case "durability":
                 options.durability = _durability(value)
             case "timeout":
-                options.timeout = _seconds(value)
+                options.timeout = timeout(value, usual=_TIMEOUT)
             case "shards":
-                options.shards = _shards(value)
+                options.shards = number(name, value, least=1, most=MOST_SHARDS)
             case "ca":
                 options.ca = value
             case _:
@@ -136,19 +134,3 @@ def _durability(text: str) -> Durability:
         return Durability(text)
     except ValueError:
         raise BadSettings(f"there is no durability={text}; {hint(text, Durability)}") from None
-
-
-def _seconds(text: str) -> timedelta:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 86_400:
-        raise BadSettings(f"timeout={text} must be a number of seconds above 0, e.g. timeout=10")
-    return timedelta(seconds=seconds)
-
-
-def _shards(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_SHARDS:
-        raise BadSettings(f"shards={text} must be a number from 1 to {MOST_SHARDS}")
-    return int(text)

@@ -15,8 +15,9 @@ from redis.asyncio import Connection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from redrive.backends.redis.address import Address, named
+from redrive.backends.redis.address import Address
 from redrive.backends.redis.errors import refused, unreachable
+from redrive.backends.remote.options import named
 from redrive.model.errors import AnswerLost, StoreUnavailable
 
 _MOST_AT_ONCE = 64
