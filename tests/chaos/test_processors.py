@@ -35,8 +35,6 @@ KILLS = 60 if is_chaos() else 8
 KILLED = 3
 PATIENCE_SECONDS = 240.0 if is_chaos() else 100.0
 LEASE = timedelta(seconds=1)
-LONG_SECONDS = 0.3
-"""A handler may take so long where it is to be killed at its work."""
 
 
 def due(name: str) -> Letter:
@@ -177,13 +175,13 @@ def test_processes_that_are_killed_at_any_instant_lose_nothing(opener: Opener, t
                 await dlq.letters.put(more)
 
             await bring(100)
-            with at_work(KILLED, opener, tmp_path, pace, LONG_SECONDS, logs=logs) as workers:
+            with at_work(KILLED, opener, tmp_path, pace, 0.02, logs=logs) as workers:
                 for turn in range(KILLS):
                     await bring(60)
                     await asyncio.sleep(dice.uniform(0.01, 0.25))  # the instant of the kill is what is tested
                     victim = dice.randrange(KILLED)
                     workers[victim].kill()
-                    workers[victim] = Child(opener, tmp_path, logs / f"again-{turn}.log", pace, LONG_SECONDS)
+                    workers[victim] = Child(opener, tmp_path, logs / f"again-{turn}.log", pace, 0.02)
                     workers[victim].go()
                 started = monotonic()
                 await completed(dlq, len(letters))
