@@ -27,6 +27,7 @@ from redrive.engine.redrive import Report
 from redrive.engine.retry import Retried
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
 from redrive.model.errors import NotHeld
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
@@ -34,7 +35,7 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy, Verdict
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query
 from redrive.model.redaction import Redaction
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.ports.capabilities import Capabilities
@@ -85,10 +86,21 @@ class Letters:
     def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
         return self._run(self._store.tally(by, query, now=now))
 
+    def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        return self._run(self._store.hourly(since, until, query, now=now))
+
     def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        return self._run(self._store.groups(query, limit=limit, after=after, now=now))
+        return self._run(self._store.groups(query, order=order, limit=limit, after=after, now=now))
 
     def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return self._run(self._store.claim(claim, now=now))
@@ -105,8 +117,16 @@ class Letters:
     def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         return self._run(self._store.amend(amendments, now=now))
 
-    def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        return self._run(self._store.purge(query, limit=limit, now=now))
+    def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
+        return self._run(self._store.purge(query, limit=limit, among=among, now=now))
+
+    def tidy(self, most: int = 200) -> Backlog:
+        return self._run(self._store.tidy(most))
+
+    def recount(self, *, repair: bool = False) -> list[Miscount]:
+        return self._run(self._store.recount(repair=repair))
 
     def check(self) -> None:
         return self._run(self._store.check())

@@ -124,6 +124,7 @@ class ObservedLetters:
     find = _observed(LetterStore.find, may_repeat_unknown=True)
     count = _observed(LetterStore.count, may_repeat_unknown=True)
     tally = _observed(LetterStore.tally, may_repeat_unknown=True)
+    hourly = _observed(LetterStore.hourly, may_repeat_unknown=True)
     groups = _observed(LetterStore.groups, may_repeat_unknown=True)
     claim = _observed(LetterStore.claim, may_repeat_unknown=False, operation="receive")
     wait = _observed(LetterStore.wait, may_repeat_unknown=True)
@@ -131,6 +132,8 @@ class ObservedLetters:
     settle = _observed(LetterStore.settle, may_repeat_unknown=False, operation="settle", note=_note_settled)
     amend = _observed(LetterStore.amend, may_repeat_unknown=False)
     purge = _observed(LetterStore.purge, may_repeat_unknown=False)
+    tidy = _observed(LetterStore.tidy, may_repeat_unknown=True)
+    recount = _observed(LetterStore.recount, may_repeat_unknown=False)
     check = _observed(LetterStore.check, may_repeat_unknown=True)
     close = _observed(LetterStore.close, may_repeat_unknown=False)
 

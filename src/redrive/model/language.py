@@ -20,13 +20,14 @@ from redrive.model.errors import BadQuery
 from redrive.model.hint import hint
 from redrive.model.query import EVERYTHING, NOTHING, And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
 from redrive.model.status import Status
+from redrive.model.texts import Where
 from redrive.model.words import words
 
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<bracket>[()])
       | (?P<quoted>"(?:[^"\\]|\\.)*")
-      | (?P<name>[A-Za-z_][\w-]*(?:\.(?:[\w-]+|"(?:[^"\\]|\\.)*")|\[\d+\])*) \s* (?P<op>>=|<=|:|=|>|<) \s*
+      | (?P<name>[A-Za-z_][\w-]*(?:\.(?:[\w-]+|"(?:[^"\\]|\\.)*")|\[\d+\])*) \s* (?P<op>>=|<=|:|=|>|<|~) \s*
         (?P<value>"(?:[^"\\]|\\.)*"|[^\s()"]*)
       | (?P<word>[^\s()"]+)
     )""",
@@ -137,11 +138,21 @@ class _Reader:
             raise self._wrong("there is no word in this text", token.column, token.text)
         return Text(phrase)
 
+    def _words(self, token: _Token, name: str, value: str) -> Query:
+        if name not in set(Where):
+            raise self._wrong(f"words are not looked for in '{token.text}'; {hint(name, list(Where))}", token.column, token.text)
+        if not words(value):
+            raise self._wrong("there is no word in this text", token.value_column, token.value)
+        return Text(value, Where(name))
+
     def _condition(self, token: _Token) -> Query:
-        name, op, value = token.text.lower(), _OPS[token.op], token.value
+        name, value = token.text.lower(), token.value
         value = _unquoted(value) if value.startswith('"') else value
         if not value and not token.value:
             raise self._wrong(f"what should {token.text} be? Nothing stands behind the '{token.op}'", token.value_column, "")
+        if token.op == "~":
+            return self._words(token, name, value)
+        op = _OPS[token.op]
         place = re.match(r"\w+", name)
         if place is not None and place[0] in set(Place):
             return At(Place(place[0]), self._path(token), self._json(token, value), op)

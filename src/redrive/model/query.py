@@ -12,8 +12,10 @@ from uuid import UUID
 from msgspec import DecodeError, Struct, json
 
 from redrive.model.errors import Unsupported
+from redrive.model.hours import growth
 from redrive.model.letter import Letter
-from redrive.model.words import haystack, needle
+from redrive.model.texts import NOWHERE, Where, distance, found_in
+from redrive.model.words import needle
 
 
 class Field(StrEnum):
@@ -64,9 +66,10 @@ class Is(Struct, frozen=True, tag="is"):
 
 
 class Text(Struct, frozen=True, tag="text"):
-    """These words, one after another and whole, in the failure's type or message; see `redrive.model.words`."""
+    """These words, one after another and whole, in a text of the letter; see `redrive.model.words`."""
 
     phrase: str
+    where: Where = Where.MESSAGE
 
 
 class Has(Struct, frozen=True, tag="has"):
@@ -130,6 +133,8 @@ class Order(StrEnum):
     OLDEST = "oldest"
     UPDATED = "updated"
     """The latest change first."""
+    NEAREST = "nearest"
+    """The nearest to the question's words first, then the newest; see `redrive.model.texts.distance`."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -137,6 +142,17 @@ class Page(Struct, frozen=True, kw_only=True):
 
     letters: tuple[Letter, ...]
     next: str | None = None
+    unsearched: int = 0
+    """Letters whose body and traceback are not indexed yet, when the question looks into these: more may match."""
+
+
+class GroupOrder(StrEnum):
+    """The orders that groups can have; the fingerprint breaks ties."""
+
+    LAST_SEEN = "last-seen"
+    COUNT = "count"
+    GROWTH = "growth"
+    """The fastest growing first; see `redrive.model.hours.growth`."""
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -149,10 +165,18 @@ class Group(Struct, frozen=True, kw_only=True):
     count: int
     first_seen: datetime
     last_seen: datetime
+    statuses: dict[str, int]
+    """How many letters there are of each status; one of which there is none is left out."""
+    hours: tuple[int, ...]
+    """How many came in each of the last hours, `redrive.model.hours.SHOWN` of them; the last is the one now."""
+
+    @property
+    def growth(self) -> int:
+        return growth(self.hours)
 
 
 class GroupPage(Struct, frozen=True, kw_only=True):
-    """Some groups, the last seen first, and where to go on."""
+    """Some groups, and where to go on."""
 
     groups: tuple[Group, ...]
     next: str | None = None
@@ -214,8 +238,8 @@ def matches(query: Query, letter: Letter) -> bool:
         case Is(field=field, value=value, op=op):
             actual = _READ[field](letter)
             return actual is not None and _COMPARE[op](actual, value)
-        case Text(phrase=phrase):
-            return needle(phrase) in searchable(letter)
+        case Text(phrase=phrase, where=where):
+            return found_in(needle(phrase), where, letter)
         case Has(field=Field.TAG):
             return bool(letter.tags)
         case Has(field=field):
@@ -245,9 +269,33 @@ def is_deep(query: Query) -> bool:
             return False
 
 
-def searchable(letter: Letter) -> str:
-    """What `Text` looks in."""
-    return haystack(f"{letter.failure.type} {letter.failure.message}")
+def looks_behind(query: Query) -> bool:
+    """Does the question look for words in bodies or tracebacks, which some stores index a little later?"""
+    match query:
+        case Text(where=where):
+            return where is not Where.MESSAGE
+        case And(parts=parts) | Or(parts=parts):
+            return any(map(looks_behind, parts))
+        case Not(part=part):
+            return looks_behind(part)
+        case _:
+            return False
+
+
+def phrases(query: Query) -> tuple[Text, ...]:
+    """What the question wants to be found, and so what a letter can be near to; what it wants not to be found is no part."""
+    match query:
+        case Text():
+            return (query,)
+        case And(parts=parts) | Or(parts=parts):
+            return tuple(text for part in parts for text in phrases(part))
+        case _:
+            return ()
+
+
+def distance_of(query: Query, letter: Letter) -> int:
+    """How far the letter is from the nearest of the question's phrases."""
+    return min((distance(needle(text.phrase), text.where, letter) for text in phrases(query)), default=NOWHERE)
 
 
 def _compares(query: At, letter: Letter) -> bool:

@@ -13,6 +13,7 @@ from redrive.model.category import Category
 from redrive.model.language import ALL, HAS, NONE
 from redrive.model.query import And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Query, Text
 from redrive.model.status import Status
+from redrive.model.texts import Where
 
 _PLAIN = re.compile(r"[^\s()\"\\]+")
 _PLAIN_STEP = re.compile(r"[\w-]+")
@@ -31,8 +32,10 @@ def _written(query: Query, *, is_inside: bool) -> str:
             return f"until:{_iso(value)}"
         case Is(field=field, value=value, op=op):
             return f"{field}{_sign(op)}{_WRITE.get(type(value), str)(value)}"
-        case Text(phrase=phrase):
+        case Text(phrase=phrase, where=Where.MESSAGE):
             return _quoted(phrase)
+        case Text(phrase=phrase, where=where):
+            return f"{where}~{_text(phrase)}"
         case Has(field=field):
             return f"has:{next(name for name, known in HAS.items() if known is field)}"
         case At(place=place, path=path, value=value, op=op):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+")
-_READ = 8192
+READ = 8192
 """Characters of a text that are searched; a failure's message is no longer than that."""
 
 
 def words(text: str) -> list[str]:
     """The words of a text: runs of letters and digits in any script, without regard to case."""
-    return _WORD.findall(text[:_READ].casefold())
+    return _WORD.findall(text[:READ].casefold())
 
 
-@lru_cache(maxsize=512)  # an outage says the same thing again and again
 def haystack(text: str) -> str:
     """A text as stores keep it for searching: its words with one space before, between and behind them."""
     return f" {' '.join(words(text))} "

@@ -20,3 +20,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """It answers `groups`."""
     documents: bool = False
     """It compares values inside bodies and metadata."""
+    counters: bool = False
+    """It keeps counts that answer `count`, `tally`, `hourly` and `groups`, and can `recount` them."""
+    nearest: bool = False
+    """It lists by nearness to the question's words (`Order.NEAREST`)."""

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query
 from redrive.model.settlement import Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 
@@ -51,7 +52,8 @@ class LetterStore(Protocol):
     ) -> Page:
         """A page of the letters that match, and the cursor to go on from.
 
-        Paging is by key: a letter that stays as it is, is seen exactly once, whatever arrives or leaves meanwhile.
+        Paging is by key: a letter that stays as it is, is seen exactly once, whatever arrives or leaves meanwhile. Words in
+        bodies and tracebacks may be found a little later than the letter itself; `Page.unsearched` says how many are missing.
         """
         ...
 
@@ -63,10 +65,28 @@ class LetterStore(Protocol):
         """How many letters match for each value of a field: status, source, category, error, group or namespace."""
         ...
 
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        """How many of the letters that match were dead-lettered in each clock hour, by its beginning; hours without are left out.
+
+        From the hour that `since` lies in, to the hour that `until` lies in.
+        """
+        ...
+
     async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        """The failures among the letters that match, the last seen first."""
+        """The failures among the letters that match, highest first in the order that is asked for.
+
+        Paging is by key: a group that stays as it is, is seen exactly once.
+        """
         ...
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
@@ -99,8 +119,27 @@ class LetterStore(Protocol):
         """Change letters that nobody holds. The content as it first came is kept as `original`."""
         ...
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        """Remove up to `limit` letters that match and that nobody holds, oldest first; answer with what was removed."""
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
+        """Remove up to `limit` letters that match and that nobody holds, oldest first; answer with what was removed.
+
+        With `among`, only letters with these ids, which still must match: so that whoever has looked through a million
+        letters need not look again for those to remove.
+        """
+        ...
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        """Do some of what the store puts off, about `most` letters of it, in a short transaction; answer with what is left.
+
+        Index texts, sum up counts, give back space. With 0 it only looks. Nothing that is confirmed waits for it.
+        """
+        ...
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        """Compare the counts that the store keeps with the letters themselves, without holding anybody up; answer with what
+        differs, and with `repair` put it right.
+        """
         ...
 
     async def check(self) -> None:

@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
 from redrive.model.errors import BadSettings, StoreUnavailable
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query
 from redrive.model.settlement import Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.letters import LetterStore
@@ -29,7 +30,25 @@ from redrive.ports.letters import LetterStore
 T = TypeVar("T")
 
 VERBS = frozenset(
-    {"put", "get", "find", "count", "tally", "groups", "claim", "wait", "extend", "settle", "amend", "purge", "check", "close"}
+    {
+        "put",
+        "get",
+        "find",
+        "count",
+        "tally",
+        "hourly",
+        "groups",
+        "claim",
+        "wait",
+        "extend",
+        "settle",
+        "amend",
+        "purge",
+        "tidy",
+        "recount",
+        "check",
+        "close",
+    }
 )
 
 
@@ -116,10 +135,21 @@ class _Wrapped(ABC):
     async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
         return await self._around("tally", lambda: self._store.tally(by, query, now=now))
 
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        return await self._around("hourly", lambda: self._store.hourly(since, until, query, now=now))
+
     async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        return await self._around("groups", lambda: self._store.groups(query, limit=limit, after=after, now=now))
+        return await self._around("groups", lambda: self._store.groups(query, order=order, limit=limit, after=after, now=now))
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._around("claim", lambda: self._store.claim(claim, now=now))
@@ -136,8 +166,16 @@ class _Wrapped(ABC):
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         return await self._around("amend", lambda: self._store.amend(amendments, now=now))
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        return await self._around("purge", lambda: self._store.purge(query, limit=limit, now=now))
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
+        return await self._around("purge", lambda: self._store.purge(query, limit=limit, among=among, now=now))
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        return await self._around("tidy", lambda: self._store.tidy(most))
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        return await self._around("recount", lambda: self._store.recount(repair=repair))
 
     async def check(self) -> None:
         return await self._around("check", self._store.check)

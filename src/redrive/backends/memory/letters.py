@@ -15,13 +15,29 @@ from msgspec.structs import replace
 from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
 from redrive.model.changes import Holding
+from redrive.model.errors import Unsupported
+from redrive.model.gather import gathered, listed
+from redrive.model.hours import hour_of, start_of
 from redrive.model.instant import micros
 from redrive.model.lane import Lane, lane_of
 from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
-from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
-from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query, bounded, matches, tally_key
+from redrive.model.paging import is_newest_first, last_group, last_hour, last_letter, last_nearest, listed_by, page
+from redrive.model.query import (
+    EVERYTHING,
+    Field,
+    GroupOrder,
+    GroupPage,
+    Order,
+    Page,
+    Query,
+    bounded,
+    distance_of,
+    matches,
+    tally_key,
+)
 from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored, stored
@@ -38,7 +54,7 @@ class _Grip(Struct, frozen=True):
 class MemoryLetters:
     """Holds letters for as long as the process lives. Safe from threads."""
 
-    capabilities = Capabilities(embedded=True, inline=True, atomic=True, groups=True, documents=True)
+    capabilities = Capabilities(embedded=True, inline=True, atomic=True, groups=True, documents=True, nearest=True)
 
     def __init__(self) -> None:
         self._letters: dict[UUID, bytes] = {}
@@ -75,10 +91,21 @@ class MemoryLetters:
         def key(letter: Letter) -> tuple[int, UUID]:
             return micros(at(letter)), letter.id
 
+        if order is Order.NEAREST:
+            return self._nearest(query, bounded(limit), after, now)
         found = sorted(self._matching(query, now), key=key, reverse=is_newest_first(order))
         if (last := last_letter(after, order)) is not None:
             found = [letter for letter in found if (key(letter) < last if is_newest_first(order) else key(letter) > last)]
         return page(found, bounded(limit), order)
+
+    def _nearest(self, query: Query, limit: int, after: str | None, now: datetime | None) -> Page:
+        def key(letter: Letter) -> tuple[int, int, int]:
+            return distance_of(query, letter), -micros(letter.dead_lettered_at), -letter.id.int
+
+        found = sorted(self._matching(query, now), key=key)
+        if (last := last_nearest(after)) is not None:
+            found = [letter for letter in found if key(letter) > (last[0], -last[1], -last[2].int)]
+        return page(found, limit, Order.NEAREST, query)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
         return len(self._matching(query, now))
@@ -86,20 +113,24 @@ class MemoryLetters:
     async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
         return dict(Counter(map(tally_key(by), self._matching(query, now))))
 
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        hours = Counter(hour_of(letter.dead_lettered_at) for letter in self._matching(query, now))
+        return {start_of(hour): count for hour, count in hours.items() if hour_of(since) <= hour <= hour_of(until)}
+
     async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        members: dict[str, list[Letter]] = {}
-        for letter in self._matching(query, now):
-            members.setdefault(letter.failure.fingerprint, []).append(letter)
-
-        def key(one: Group) -> tuple[int, str]:
-            return micros(one.last_seen), one.fingerprint
-
-        found = sorted(map(_group, members.values()), key=key, reverse=True)
-        if (last := last_group(after)) is not None:
-            found = [one for one in found if key(one) < last]
-        return group_page(found, bounded(limit))
+        last = last_group(after, order)
+        hour = last_hour(last, now or datetime.now(UTC))
+        return listed(gathered(self._matching(query, now), hour), order, bounded(limit), last, hour)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         now = now or datetime.now(UTC)
@@ -145,16 +176,28 @@ class MemoryLetters:
             self._letters |= {id: stored(letter) for id, letter in decided.letters.items()}
         return decided.answers
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
         now = now or datetime.now(UTC)
+        wanted = None if among is None else frozenset(among)
         with self._lock:
             found = [letter for letter in self._all_seen(now) if letter.status is not Status.RETRYING and matches(query, letter)]
+            if wanted is not None:
+                found = [letter for letter in found if letter.id in wanted]
             found.sort(key=_by_age)
             gone = found[: bounded(limit)]
             for letter in gone:
                 del self._letters[letter.id]
                 self._grips.pop(letter.id, None)
         return gone
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        """Nothing is put off."""
+        return Backlog()
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        raise Unsupported("letters in memory are counted when somebody asks; there is nothing to recount")
 
     async def check(self) -> None:
         """A dict is always ready."""
@@ -215,7 +258,3 @@ def _by_age(letter: Letter) -> tuple[datetime, bytes]:
 
 def _lease(letter: Letter, grip: _Grip) -> Lease:
     return Lease(id=letter.id, token=grip.token, generation=letter.generation, owner=grip.owner, until=grip.until)
-
-
-def _group(letters: list[Letter]) -> Group:
-    return group(max(letters, key=_by_age), len(letters), min(letter.dead_lettered_at for letter in letters))

@@ -10,8 +10,9 @@ from msgspec import json
 from redrive.model.instant import micros
 from redrive.model.lane import lane_of
 from redrive.model.letter import Letter
-from redrive.model.query import last_name, searchable
+from redrive.model.query import last_name
 from redrive.model.stored import stored
+from redrive.model.texts import message_words
 
 TYPES = {
     "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "policy": "text", "status": "text",
@@ -53,7 +54,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
         json.encode([plain(tag) for tag in letter.tags]).decode() if letter.tags else None,
-        searchable(letter),
+        message_words(letter),
         lane_of(letter).number,
         letter.priority,
         letter.attempts,
@@ -77,7 +78,7 @@ def settled_row(letter: Letter, token: int, version: int) -> tuple[Any, ...]:
         plain(failure.type),
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
-        searchable(letter),
+        message_words(letter),
         letter.attempts,
         micros(letter.updated_at),
         None if retry_at is None else micros(retry_at),

@@ -16,9 +16,10 @@ from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update
 from redrive.model.changes import Holding
 from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
-from redrive.model.query import last_name, searchable
+from redrive.model.query import last_name
 from redrive.model.status import Status
 from redrive.model.stored import restored, stored
+from redrive.model.texts import message_words
 
 _FIXED = ("id", "namespace", "source", "source_id")
 _CHANGING = (
@@ -125,7 +126,7 @@ def _row(letter: Letter) -> tuple[Any, ...]:
         last_name(failure.type),
         failure.fingerprint,
         json.encode([as_hex(tag) for tag in letter.tags]).decode() if letter.tags else None,
-        searchable(letter),
+        message_words(letter),
         letter.priority,
         letter.attempts,
         micros(letter.dead_lettered_at),

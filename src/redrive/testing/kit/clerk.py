@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,9 +14,10 @@ import pytest
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
 from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Field, Group, GroupPage, Order, Page, Query
+from redrive.model.query import EVERYTHING, Field, Group, GroupOrder, GroupPage, Order, Page, Query
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import drive
@@ -88,15 +89,25 @@ class Clerk:
     def tally(self, by: Field, query: Query = EVERYTHING) -> dict[str, int]:
         return self._run(self.store.tally(by, query, now=self.now))
 
-    def groups(self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None) -> GroupPage:
-        return self._run(self.store.groups(query, limit=limit, after=after, now=self.now))
+    def hourly(self, since: datetime, until: datetime, query: Query = EVERYTHING) -> dict[datetime, int]:
+        return self._run(self.store.hourly(since, until, query, now=self.now))
 
-    def all_groups(self, query: Query = EVERYTHING, *, limit: int = 100) -> list[Group]:
+    def groups(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> GroupPage:
+        return self._run(self.store.groups(query, order=order, limit=limit, after=after, now=self.now))
+
+    def all_groups(self, query: Query = EVERYTHING, *, order: GroupOrder = GroupOrder.LAST_SEEN, limit: int = 100) -> list[Group]:
         """Every group, page by page."""
-        page = self.groups(query, limit=limit)
+        page = self.groups(query, order=order, limit=limit)
         groups = list(page.groups)
         while page.next is not None:
-            page = self.groups(query, limit=limit, after=page.next)
+            page = self.groups(query, order=order, limit=limit, after=page.next)
             groups += page.groups
         return groups
 
@@ -130,8 +141,19 @@ class Clerk:
     def amend(self, *amendments: Amendment) -> list[Amended]:
         return self._run(self.store.amend(amendments, now=self.now))
 
-    def purge(self, query: Query = EVERYTHING, *, limit: int = 1000) -> list[Letter]:
-        return self._run(self.store.purge(query, limit=limit, now=self.now))
+    def purge(self, query: Query = EVERYTHING, *, limit: int = 1000, among: Sequence[UUID] | None = None) -> list[Letter]:
+        return self._run(self.store.purge(query, limit=limit, among=among, now=self.now))
+
+    def tidy(self, most: int = 200) -> Backlog:
+        return self._run(self.store.tidy(most))
+
+    def tidy_all(self) -> None:
+        """Do all that the store has put off."""
+        while self.tidy():
+            pass
+
+    def recount(self, *, repair: bool = False) -> list[Miscount]:
+        return self._run(self.store.recount(repair=repair))
 
     def check(self) -> None:
         self._run(self.store.check())
@@ -182,6 +204,12 @@ class Kit:
         clerk = Clerk(opener(place), run)
         yield clerk
         clerk.close()
+
+
+def offers(store: LetterStore | Clerk, order: Order) -> None:
+    """Skip the test when the store does not list letters in this order."""
+    if order is Order.NEAREST:
+        needs(store, "nearest")
 
 
 def needs(store: LetterStore | Clerk, capability: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.testing.kit.claiming import Claiming
+from redrive.testing.kit.counting import Counting
 from redrive.testing.kit.finding import Finding
 from redrive.testing.kit.holding import Holding
 from redrive.testing.kit.kills import Kills
@@ -17,7 +18,7 @@ from redrive.testing.kit.waiting import Waiting
 
 
 class LetterStoreContract(
-    Holding, Finding, Searching, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills
+    Holding, Finding, Counting, Searching, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills
 ):
     """What every `LetterStore` owes its callers.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +12,9 @@ from redrive.backends.memory.letters import MemoryLetters
 from redrive.model.amendment import Amendment
 from redrive.model.errors import Unsupported
 from redrive.model.letter import Letter
-from redrive.model.query import And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
+from redrive.model.query import And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Order, Place, Query, Text
 from redrive.model.settlement import Failed
+from redrive.model.texts import Where
 from redrive.ports.inline import drive
 from redrive.testing.kit import strategies
 from redrive.testing.kit.clerk import Clerk, Kit, needs
@@ -54,6 +57,100 @@ class Searching(Kit):
         store.end(claimed.lease, later)
         assert (store.count(Text("first words")), store.count(Text("second words"))) == (0, 1)
         assert len(store.claim(what=Text("second"))) == 1
+
+    @pytest.mark.parametrize(
+        ("phrase", "where", "expected"),
+        [
+            ("acme corp", Where.BODY, "a"),
+            ("café", Where.BODY, "a"),
+            ("total 12", Where.BODY, "a"),
+            ("plain text", Where.BODY, "b"),
+            ("acme", Where.MESSAGE, ""),
+            ("acme", Where.TRACEBACK, "b"),
+            ("client py", Where.TRACEBACK, "b"),
+            ("acme", Where.ANYWHERE, "ab"),
+            ("refused", Where.ANYWHERE, "ab"),
+            ("refused", Where.BODY, ""),
+            ("refused acme", Where.ANYWHERE, ""),
+            ("nowhere", Where.ANYWHERE, ""),
+        ],
+    )
+    def test_words_are_found_where_they_are_looked_for(self, store: Clerk, phrase: str, where: Where, expected: str) -> None:
+        raised = 'Traceback (most recent call last):\n  File "acme/client.py", line 3, in send\nOSError: connection'
+        store.put(
+            letter(
+                "a", body=b'{"customer": "Acme Corp", "note": "caf\\u00e9\\nbar", "total": 12}', failure=failure("E", "refused")
+            ),
+            letter("b", body=b"plain text \xff \xc3", failure=failure("E", "refused", traceback=raised)),
+            letter("c", body=b"", failure=failure("E", "otherwise")),
+        )
+        assert store.find(Text("refused")).unsearched == 0
+        store.tidy_all()
+        query = Text(phrase, where)
+        assert "".join(sorted(one.source_id for one in store.all(query, limit=1))) == expected
+        assert store.count(query) == len(expected)
+        assert store.count(Not(query)) == 3 - len(expected)
+        assert store.count(And((query, Is(Field.SOURCE_ID, "a")))) == ("a" in expected)
+        assert store.find(query).unsearched == 0
+
+    def test_a_page_tells_how_many_letters_could_not_be_searched_yet(self, store: Clerk) -> None:
+        store.put(*(letter(str(number), body=b"needle") for number in range(5)))
+        query = Text("needle", Where.BODY)
+        page = store.find(query)
+        assert len(page.letters) + page.unsearched == 5
+        left = store.tidy(2).texts
+        page = store.find(query)
+        assert page.unsearched == left
+        assert len(page.letters) + left == 5
+        store.tidy_all()
+        assert (len(store.all(query)), store.find(query).unsearched) == (5, 0)
+
+    def test_a_letter_is_found_by_what_it_says_now(self, store: Clerk) -> None:
+        store.put(letter(due=START, body=b"first", failure=failure(traceback="early")), letter("gone", body=b"first"))
+        store.tidy_all()
+        store.amend(Amendment(id=letter().id, body=b"second"))
+        store.purge(Is(Field.SOURCE_ID, "gone"))
+        store.tidy_all()
+        assert (store.count(Text("first", Where.BODY)), store.count(Text("second", Where.BODY))) == (0, 1)
+        (claimed,) = store.claim()
+        store.end(claimed.lease, Failed(attempt=attempt("2"), failure=failure(traceback="late"), next_retry_at=START))
+        store.tidy_all()
+        assert (store.count(Text("early", Where.TRACEBACK)), store.count(Text("late", Where.ANYWHERE))) == (0, 1)
+        assert store.count(Text("second", Where.BODY)) == 1
+
+    @pytest.mark.parametrize("limit", [1, 2, 100])
+    def test_the_nearest_come_first(self, store: Clerk, limit: int) -> None:
+        needs(store, "nearest")
+
+        def told(name: str, message: str, *, hours: int = 0, **changes: str) -> Letter:
+            return letter(
+                name,
+                at=START + timedelta(hours=hours),
+                body=changes.pop("body", "").encode(),
+                failure=failure("E", message, **changes),
+            )
+
+        store.put(
+            told("long", "the disk is full since noon and nobody has looked at it"),
+            told("short", "disk full; disk full"),
+            told("same, older", "is disk full", hours=-1),
+            told("same, newer", "no disk full", hours=1),
+            told("trace", "something", traceback="disk full", hours=5),
+            told("body", "something", body="disk full", hours=9),
+            told("other", "something", hours=10),
+        )
+        store.tidy_all()
+        query = Or((Text("disk full", Where.ANYWHERE), Text("disk is full"), Is(Field.SOURCE_ID, "other")))
+        found = [one.source_id for one in store.all(query, order=Order.NEAREST, limit=limit)]
+        assert found == ["same, newer", "same, older", "short", "long", "trace", "body", "other"]
+
+    def test_a_store_that_cannot_tell_what_is_nearest_says_so(self, store: Clerk) -> None:
+        store.put(letter())
+        if store.capabilities.nearest:
+            assert store.ids(order=Order.NEAREST) == [letter().id]
+        else:
+            with pytest.raises(Unsupported):
+                store.find(Text("answer"), order=Order.NEAREST)
 
     @pytest.mark.parametrize("field", [Field.KEY, Field.KIND, Field.TAG, Field.NEXT_RETRY_AT, Field.EXPIRES_AT])
     def test_having_a_field_is_not_the_same_as_its_being_empty(self, store: Clerk, field: Field) -> None:

@@ -31,6 +31,7 @@ from redrive.model.letter import (
 from redrive.model.query import EVERYTHING, And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Place, Query, Text
 from redrive.model.settlement import Completed, Failed, Outcome, Postponed, Redriven, Released
 from redrive.model.status import Act, Status
+from redrive.model.texts import Where
 from redrive.testing.kit.samples import START, STORED, attempt, failure, is_chaos, letter
 
 
@@ -251,7 +252,7 @@ def comparisons() -> SearchStrategy[Query]:
         return st.builds(Is, st.just(field), _VALUES.get(field, _TEXT), st.sampled_from(Op))
 
     has = st.builds(Has, st.sampled_from([Field.KEY, Field.KIND, Field.TAG, Field.NEXT_RETRY_AT, Field.EXPIRES_AT]))
-    return st.sampled_from(Field).flatmap(with_value) | st.builds(Text, st.sampled_from(_PHRASES)) | has
+    return st.sampled_from(Field).flatmap(with_value) | st.builds(Text, st.sampled_from(_PHRASES), st.sampled_from(Where)) | has
 
 
 def documents() -> SearchStrategy[At]:

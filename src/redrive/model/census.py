@@ -1,0 +1,225 @@
+"""Counts that a store keeps: what a change of letters does to them, and which questions they answer.
+
+Pure, so that every store counts alike. A store writes the differences in the transaction of the change itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from redrive.model.hours import HOUR
+from redrive.model.instant import micros
+from redrive.model.letter import Letter
+from redrive.model.query import TALLIED, And, Field, Is, Op, Query
+from redrive.model.status import Status
+
+ALL = "all"
+"""The facet of the counts of all letters; its value is empty."""
+HOURS = "hour"
+"""The facet of the counts by hour; its values are `hour_text`."""
+FACETS = (Field.SOURCE, Field.CATEGORY, Field.ERROR, Field.POLICY)
+"""Fields that letters are counted by, besides namespace, status, group and hour. An error is counted by its full name."""
+
+STORED = tuple(status for status in Status if status is not Status.RETRYING)
+"""Statuses that letters are stored with, and so counted by. `retrying` is seen from leases."""
+
+
+class Cell(NamedTuple):
+    """What one count is of."""
+
+    namespace: str
+    facet: str
+    value: str
+    status: str
+
+
+class Kind(NamedTuple):
+    """All of a letter that counts."""
+
+    namespace: str
+    source: str
+    category: str
+    error: str
+    policy: str
+    status: str
+    hour: int
+    group: str
+
+
+def kind_of(letter: Letter) -> Kind:
+    failure = letter.failure
+    return Kind(
+        letter.namespace,
+        letter.source,
+        failure.category.value,
+        failure.type,
+        letter.retry.policy,
+        letter.status.value,
+        micros(letter.dead_lettered_at) // HOUR,
+        failure.fingerprint,
+    )
+
+
+def hour_text(hour: int) -> str:
+    """An hour as the value of a cell: these texts sort as the hours do."""
+    return f"{hour + 10**9:010d}"
+
+
+def hour_number(text: str) -> int:
+    """The hour that `hour_text` made this of."""
+    return int(text) - 10**9
+
+
+class GroupChange(Struct):
+    """What happened to a group within one namespace."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    hours: Counter[int] = field(default_factory=Counter)
+    first: int | None = None
+    """The earliest and the latest instant of those that came, in microseconds."""
+    last: int | None = None
+    is_shaken: bool = False
+    """Some left it, so that its first and its last letter have to be looked up."""
+
+
+class Census:
+    """What a transaction changes, summed: as few rows as there are kinds of letters in it."""
+
+    def __init__(self) -> None:
+        self._kinds: Counter[Kind] = Counter()
+        self._spans: dict[tuple[str, str], tuple[int, int]] = {}
+        self._shaken: set[tuple[str, str]] = set()
+
+    def came(self, letters: Iterable[Letter]) -> None:
+        """These letters are new."""
+        kinds, spans = self._kinds, self._spans
+        for letter in letters:
+            kind = kind_of(letter)
+            kinds[kind] += 1
+            at, group = micros(letter.dead_lettered_at), (kind.namespace, kind.group)
+            span = spans.get(group)
+            if span is None:
+                spans[group] = at, at
+            elif at < span[0]:
+                spans[group] = at, span[1]
+            elif at > span[1]:
+                spans[group] = span[0], at
+
+    def left(self, letters: Iterable[Letter]) -> None:
+        """These letters are gone, and were last stored like this."""
+        for letter in letters:
+            kind = kind_of(letter)
+            self._kinds[kind] -= 1
+            self._shaken.add((kind.namespace, kind.group))
+
+    def changed(self, before: Letter, after: Letter) -> None:
+        """A letter is stored otherwise than before."""
+        old, new = kind_of(before), kind_of(after)
+        if old.group == new.group and before.dead_lettered_at == after.dead_lettered_at:
+            self._kinds[old] -= 1
+            self._kinds[new] += 1
+        else:
+            self.left([before])
+            self.came([after])
+
+    def cells(self) -> dict[Cell, int]:
+        """By how much each count changes; none by nothing."""
+        cells: Counter[Cell] = Counter()
+        for kind, count in self._kinds.items():
+            if count:
+                for facet, value in _faces(kind):
+                    cells[Cell(kind.namespace, facet, value, kind.status)] += count
+        return {cell: count for cell, count in cells.items() if count}
+
+    def groups(self) -> dict[tuple[str, str], GroupChange]:
+        """What happened to each group, by namespace and fingerprint; those to which nothing did are left out."""
+        groups: dict[tuple[str, str], GroupChange] = {}
+        for kind, count in self._kinds.items():
+            if count:
+                change = groups.setdefault((kind.namespace, kind.group), GroupChange())
+                change.statuses[kind.status] += count
+                change.hours[kind.hour] += count
+        for group in self._shaken:
+            groups.setdefault(group, GroupChange()).is_shaken = True
+        for group, change in groups.items():
+            change.first, change.last = self._spans.get(group, (None, None))
+        return groups
+
+
+def _faces(kind: Kind) -> Iterable[tuple[str, str]]:
+    return (
+        (ALL, ""),
+        (Field.SOURCE.value, kind.source),
+        (Field.CATEGORY.value, kind.category),
+        (Field.ERROR.value, kind.error),
+        (Field.POLICY.value, kind.policy),
+        (HOURS, hour_text(kind.hour)),
+    )
+
+
+class Scope(Struct, frozen=True):
+    """A question that counts alone can answer: all letters, of a namespace, of one value, of a status."""
+
+    namespace: str | None = None
+    facet: Field | None = None
+    """One of `FACETS`, or the group."""
+    value: str = ""
+    status: str | None = None
+    """As it is seen: `retrying` is one too."""
+
+    def holds(self, cell: Mapping[Field, str]) -> bool:
+        """Do letters with these values belong to it, whatever their status?"""
+        return (self.namespace is None or cell[Field.NAMESPACE] == self.namespace) and (
+            self.facet is None or cell[self.facet] == self.value
+        )
+
+
+def scope_of(query: Query) -> Scope | None:
+    """What a question is about, if counts can answer it: `namespace:…`, one field and a status, all together or none."""
+    values: dict[Field, str] = {}
+    for part in _conditions(query):
+        if not isinstance(part, Is) or part.op is not Op.EQ or part.field not in TALLIED:
+            return None
+        if part.field is Field.ERROR and "." not in part.value:
+            return None
+        if values.setdefault(part.field, str(part.value)) != str(part.value):
+            return None
+    namespace, status = values.pop(Field.NAMESPACE, None), values.pop(Field.STATUS, None)
+    if len(values) > 1:
+        return None
+    facet, value = next(iter(values.items()), (None, ""))
+    return Scope(namespace, facet, value, status)
+
+
+def _conditions(query: Query) -> Iterable[Query]:
+    """The parts that must all hold."""
+    if not isinstance(query, And):
+        return (query,)
+    return [one for part in query.parts for one in _conditions(part)]
+
+
+class Miscount(Struct, frozen=True, kw_only=True):
+    """A count that a store keeps and that is not what is there."""
+
+    what: str
+    """Such as `source orders, pending`."""
+    kept: int
+    real: int
+
+
+class Backlog(Struct, frozen=True, kw_only=True):
+    """What a store has put off, to be done by `LetterStore.tidy`."""
+
+    texts: int = 0
+    """Letters whose body and traceback are not indexed yet."""
+    counts: int = 0
+    """Changes of counts that are not summed up yet. They are in every answer; only the more there are, the longer it takes."""
+    space: int = 0
+    """Bytes that are free in the store and not given back yet."""
+
+    def __bool__(self) -> bool:
+        return bool(self.texts or self.counts or self.space)
