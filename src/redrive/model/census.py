@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from redrive.model.hours import HOUR
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
-from redrive.model.query import TALLIED, And, Field, Is, Op, Query
+from redrive.model.query import TALLIED, Field, Is, Op, Query, conjuncts
 from redrive.model.status import Status
 
 ALL = "all"
@@ -96,18 +96,20 @@ class Census:
 
     def came(self, letters: Iterable[Letter]) -> None:
         """These letters are new."""
-        kinds, spans = self._kinds, self._spans
         for letter in letters:
-            kind = kind_of(letter)
-            kinds[kind] += 1
-            at, group = micros(letter.dead_lettered_at), (kind.namespace, kind.group)
-            span = spans.get(group)
-            if span is None:
-                spans[group] = at, at
-            elif at < span[0]:
-                spans[group] = at, span[1]
-            elif at > span[1]:
-                spans[group] = span[0], at
+            self.seen(kind_of(letter), micros(letter.dead_lettered_at))
+
+    def seen(self, kind: Kind, at: int) -> None:
+        """A letter of this kind, of this instant in microseconds, is there."""
+        self._kinds[kind] += 1
+        group, spans = (kind.namespace, kind.group), self._spans
+        span = spans.get(group)
+        if span is None:
+            spans[group] = at, at
+        elif at < span[0]:
+            spans[group] = at, span[1]
+        elif at > span[1]:
+            spans[group] = span[0], at
 
     def left(self, letters: Iterable[Letter]) -> None:
         """These letters are gone, and were last stored like this."""
@@ -171,17 +173,17 @@ class Scope(Struct, frozen=True):
     status: str | None = None
     """As it is seen: `retrying` is one too."""
 
-    def holds(self, cell: Mapping[Field, str]) -> bool:
-        """Do letters with these values belong to it, whatever their status?"""
-        return (self.namespace is None or cell[Field.NAMESPACE] == self.namespace) and (
-            self.facet is None or cell[self.facet] == self.value
+    def holds(self, values: Mapping[str, str]) -> bool:
+        """Do letters with these values of fields belong to it, whatever their status?"""
+        return (self.namespace is None or values[Field.NAMESPACE] == self.namespace) and (
+            self.facet is None or values[self.facet] == self.value
         )
 
 
 def scope_of(query: Query) -> Scope | None:
     """What a question is about, if counts can answer it: `namespace:…`, one field and a status, all together or none."""
     values: dict[Field, str] = {}
-    for part in _conditions(query):
+    for part in conjuncts(query):
         if not isinstance(part, Is) or part.op is not Op.EQ or part.field not in TALLIED:
             return None
         if part.field is Field.ERROR and "." not in part.value:
@@ -193,13 +195,6 @@ def scope_of(query: Query) -> Scope | None:
         return None
     facet, value = next(iter(values.items()), (None, ""))
     return Scope(namespace, facet, value, status)
-
-
-def _conditions(query: Query) -> Iterable[Query]:
-    """The parts that must all hold."""
-    if not isinstance(query, And):
-        return (query,)
-    return [one for part in query.parts for one in _conditions(part)]
 
 
 class Miscount(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from operator import eq, ge, gt, le, lt
@@ -267,6 +267,15 @@ def is_deep(query: Query) -> bool:
             return is_deep(part)
         case _:
             return False
+
+
+def conjuncts(query: Query) -> Iterator[Query]:
+    """The parts of a question that must all hold."""
+    if isinstance(query, And):
+        for part in query.parts:
+            yield from conjuncts(part)
+    else:
+        yield query
 
 
 def looks_behind(query: Query) -> bool:

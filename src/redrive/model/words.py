@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 _WORD = re.compile(r"[^\W_]+")
+_NOWHERE = "\x1f"
+"""A sign that is no part of any word."""
+
 READ = 8192
 """Characters of a text that are searched; a failure's message is no longer than that."""
 
@@ -20,5 +23,6 @@ def haystack(text: str) -> str:
 
 
 def needle(phrase: str) -> str:
-    """What to look for in a haystack: these words, one after another and whole."""
-    return f" {' '.join(words(phrase))} "
+    """What to look for in a haystack: these words, one after another and whole. What has no word is in no haystack."""
+    found = words(phrase)
+    return f" {' '.join(found)} " if found else _NOWHERE

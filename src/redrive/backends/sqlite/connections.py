@@ -134,6 +134,8 @@ class Connections:
         try:
             # Whose file it is comes first: another program's is not to be touched, not even by the log's mode.
             schema.ensure_ours(writer, self.path)
+            # Before the first table is made, or never: what is purged gives its space back a little at a time.
+            writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
             writer.execute("PRAGMA journal_mode = WAL")
             schema.upgrade(writer)
             (self.floor,) = writer.execute("SELECT token FROM fence").fetchone()
@@ -175,6 +177,16 @@ class Connections:
                 self._quiet.notify_all()
             self._opening.release()
         self._after_fork(is_child=is_child)
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several statements that see the same letters."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -5,37 +5,51 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from redrive.backends.columns import COLUMN
-from redrive.backends.sqlite import claims, table
+from redrive.backends.sqlite import changing, claims, finding, groups, recount, table, upkeep
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.query import IS_LEASED, compiled
 from redrive.backends.sqlite.rows import filled, marks, pieces
-from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.changes import Changes, Holding
-from redrive.model.instant import instant, micros
+from redrive.model.census import Backlog, Miscount
+from redrive.model.hours import hour_of, start_of
+from redrive.model.instant import micros
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
-from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.paging import last_group
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import OPEN, Status
-from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import here
 from redrive.ports.waiting import wait_and_look
+
+T = TypeVar("T")
+
+_Requests: TypeAlias = list[tuple[T, datetime | None]]
+"""What callers ask for, each with the instant it is done at if a test gave one."""
 
 
 class SqliteLetters:
     """The embedded default: one file, full durability, several processes may share it."""
 
-    capabilities = Capabilities(durable=True, embedded=True, inline=True, shared=True, atomic=True, groups=True, documents=True)
+    capabilities = Capabilities(
+        durable=True,
+        embedded=True,
+        inline=True,
+        shared=True,
+        atomic=True,
+        groups=True,
+        documents=True,
+        counters=True,
+        nearest=True,
+    )
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,57 +78,40 @@ class SqliteLetters:
         after: str | None = None,
         now: datetime | None = None,
     ) -> Page:
-        moment = self._database.now(now)
-        limit = bounded(limit)
-        column = listed_by(order)
-        way, beyond = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
-        condition, parameters = compiled(query, moment)
-        if (last := last_letter(after, order)) is not None:
-            condition = f"{condition} AND (l.{column}, l.id) {beyond} (?, ?)"
-            parameters = [*parameters, last[0], last[1].bytes]
-        tail = f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}"
-        found = await self._database.read(lambda connection: table.seen(connection, condition, parameters, moment, tail))
-        return page(found, limit, order)
+        moment, limit = self._database.now(now), bounded(limit)
+
+        def query_page(connection: sqlite3.Connection) -> Page:
+            return finding.page(connection, query, order, limit, after, moment)
+
+        return await self._database.read(query_page)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
-        condition, parameters = compiled(query, self._database.now(now))
-        sql = f"SELECT count(*) FROM letters l WHERE {condition}"
-        (count,) = await self._database.read(lambda connection: connection.execute(sql, parameters).fetchone())
-        return int(count)
+        moment = self._database.now(now)
+        return await self._database.read(lambda connection: finding.count(connection, query, moment))
 
     async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
         tally_key(by)
         moment = self._database.now(now)
-        condition, parameters = compiled(query, moment)
-        column, leading = COLUMN[by], []
-        if by is Field.STATUS:
-            column, leading = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END", [micros(moment)]
-        sql = f"SELECT {column}, count(*) FROM letters l WHERE {condition} GROUP BY 1"
-        return dict(await self._database.read(lambda connection: connection.execute(sql, [*leading, *parameters]).fetchall()))
+        return await self._database.read(lambda connection: finding.tally(connection, by, query, moment))
+
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        moment, first, last = self._database.now(now), hour_of(since), hour_of(until)
+        hours = await self._database.read(lambda connection: finding.hours(connection, first, last, query, moment))
+        return {start_of(hour): count for hour, count in hours.items()}
 
     async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        limit = bounded(limit)
-        condition, parameters = compiled(query, self._database.now(now))
-        having: str = ""
-        before: list[int | str] = []
-        if (last := last_group(after)) is not None:
-            having, before = "HAVING (max(l.dead_lettered_at), l.fingerprint) < (?, ?)", [*last]
-        sql = f"""
-            SELECT g.count, g.first, (
-                SELECT l.data FROM letters l WHERE l.fingerprint = g.fingerprint AND l.dead_lettered_at = g.last AND {condition}
-                ORDER BY l.id DESC LIMIT 1
-            ) FROM (
-                SELECT l.fingerprint AS fingerprint, count(*) AS count,
-                    min(l.dead_lettered_at) AS first, max(l.dead_lettered_at) AS last
-                FROM letters l WHERE {condition} GROUP BY l.fingerprint {having}
-                ORDER BY last DESC, l.fingerprint DESC LIMIT {limit + 1}
-            ) g ORDER BY g.last DESC, g.fingerprint DESC
-        """
-        every = [*parameters, *parameters, *before]
-        rows = await self._database.read(lambda connection: connection.execute(sql, every).fetchall())
-        return group_page([group(restored(data), count, instant(first)) for count, first, data in rows], limit)
+        moment, last, limit = self._database.now(now), last_group(after, order), bounded(limit)
+        return await self._database.read(lambda connection: groups.listed(connection, query, order, limit, last, moment))
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await self._database.write(self._claim, (claim, now))
@@ -131,8 +128,20 @@ class SqliteLetters:
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         return await self._database.write(self._amend, (amendments, now))
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        return await self._database.write(self._purge, ((query, limit), now))
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
+        return await self._database.write(self._purge, ((query, limit, among), now))
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        left = await self._database.read(upkeep.backlog)
+        return await self._database.write(upkeep.tidied, most) if left and most else left
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        found = await self._database.read(recount.miscounted)
+        if repair and found.miscounts:
+            await self._database.write(recount.repaired, found)
+        return found.miscounts
 
     async def check(self) -> None:
         await self._database.check()
@@ -143,29 +152,6 @@ class SqliteLetters:
     async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
         at = await self._database.read(lambda connection: claims.next_due(connection, lanes))
         return None if at is None else at - self._database.now(None)
-
-    def _put(self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Letter], datetime | None]]) -> list[list[Held]]:
-        timed = [(letters, self._database.now(given)) for letters, given in requests]
-        written: dict[UUID, Letter] = {}
-        answers = [_decided(changes.arrivals(written, letters, now), written).answers for letters, now in timed]
-        # As if all were new, which is the usual case; what becomes of those that were not is decided once more.
-        known = table.insert(connection, list(written.values()))
-        changed: dict[UUID, Letter] = {}
-        reopened: set[UUID] = set()
-        if known:
-            latest = dict(known)
-            for answer, (letters, now) in zip(answers, timed, strict=True):
-                again = [(number, letter) for number, letter in enumerate(letters) if letter.id in known]
-                decided = _decided(changes.arrivals(latest, [letter for _, letter in again], now), latest)
-                changed |= decided.letters
-                reopened |= decided.reopened
-                for (number, _), held in zip(again, decided.answers, strict=True):
-                    answer[number] = held
-            table.overwrite(connection, changed.values())
-            claims.unclaim(connection, [id.bytes for id in reopened])
-        new = [letter for id, letter in written.items() if id not in known]
-        claims.schedule(connection, [*new, *(changed[id] for id in reopened)])
-        return answers
 
     def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
         # Those who take what is due in a lane share one look at it and one statement for their leases.
@@ -224,63 +210,23 @@ class SqliteLetters:
     ) -> list[list[Lease | None]]:
         return [claims.extend(connection, leases, by, self._database.now(given)) for (leases, by), given in requests]
 
-    def _settle(
-        self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Settlement], datetime | None]]
-    ) -> list[list[Settled]]:
-        before = table.load_held(connection, {settlement.id for settlements, _ in requests for settlement in settlements})
-        holdings = dict(before)
-        changed: dict[UUID, Letter] = {}
-        answers = []
-        for settlements, given in requests:
-            decided = changes.settlements(holdings, settlements, self._database.now(given))
-            holdings |= {id: Holding(letter) for id, letter in decided.letters.items()}
-            changed |= decided.letters
-            answers.append(decided.answers)
-        alike = [letter for id, letter in changed.items() if letter.failure is before[id].letter.failure]
-        table.overwrite_settled(connection, alike)
-        if len(alike) < len(changed):
-            table.overwrite(
-                connection, [letter for id, letter in changed.items() if letter.failure is not before[id].letter.failure]
-            )
-        claims.unclaim(connection, [id.bytes for id in changed])
-        claims.schedule(connection, changed.values())
-        return answers
+    def _put(self, connection: sqlite3.Connection, requests: _Requests[Sequence[Letter]]) -> list[list[Held]]:
+        return changing.put(connection, self._timed(requests))
 
-    def _amend(
-        self, connection: sqlite3.Connection, requests: list[tuple[Sequence[Amendment], datetime | None]]
-    ) -> list[list[Amended]]:
-        holdings = table.load_held(connection, {amendment.id for amendments, _ in requests for amendment in amendments})
-        changed: dict[UUID, Letter] = {}
-        answers = []
-        for amendments, given in requests:
-            decided = changes.amendments(holdings, amendments, self._database.now(given))
-            holdings |= {id: replace(holdings[id], letter=letter) for id, letter in decided.letters.items()}
-            changed |= decided.letters
-            answers.append(decided.answers)
-        table.overwrite(connection, changed.values())
-        claims.unclaim(connection, [id.bytes for id in changed])
-        claims.schedule(connection, changed.values(), holdings)
-        return answers
+    def _settle(self, connection: sqlite3.Connection, requests: _Requests[Sequence[Settlement]]) -> list[list[Settled]]:
+        return changing.settle(connection, self._timed(requests))
+
+    def _amend(self, connection: sqlite3.Connection, requests: _Requests[Sequence[Amendment]]) -> list[list[Amended]]:
+        return changing.amend(connection, self._timed(requests))
 
     def _purge(
-        self, connection: sqlite3.Connection, requests: list[tuple[tuple[Query, int], datetime | None]]
+        self, connection: sqlite3.Connection, requests: _Requests[tuple[Query, int, Sequence[UUID] | None]]
     ) -> list[list[Letter]]:
-        answers = []
-        for (query, limit), given in requests:
-            now = self._database.now(given)
-            condition, parameters = compiled(query, now)
-            letters = table.oldest(connection, condition, parameters, micros(now), bounded(limit))
-            keys = [letter.id.bytes for letter in letters]
-            table.remove(connection, keys)
-            claims.unclaim(connection, keys)
-            answers.append(letters)
-        return answers
+        return changing.purge(connection, self._timed(requests))
 
-
-def _decided(decided: Changes[Held], letters: dict[UUID, Letter]) -> Changes[Held]:
-    """What was decided, with its letters noted as the latest."""
-    letters.update(decided.letters)
-    return decided
+    def _timed(self, requests: _Requests[T]) -> list[tuple[T, datetime]]:
+        """The requests, each with the instant it is done at."""
+        return [(request, self._database.now(given)) for request, given in requests]
 
 
 def _claimed(letters: list[Letter], claim: Claim, token: int, now: datetime) -> list[Claimed]:

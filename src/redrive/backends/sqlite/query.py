@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -11,10 +12,11 @@ from msgspec import msgpack
 
 from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.model.instant import micros
-from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Scalar, Text, matches
+from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Scalar, Text, last_name, matches, phrases
 from redrive.model.status import Status
 from redrive.model.stored import restored
-from redrive.model.words import needle
+from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
+from redrive.model.words import needle, words
 
 IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
 
@@ -30,45 +32,113 @@ def at(data: bytes, query: bytes) -> bool:
     return matches(_decode_at(query), restored(data))
 
 
-def compiled(query: Query, now: datetime) -> tuple[str, list[Any]]:
-    """A condition on `letters l`, and its parameters."""
+Condition = tuple[str, list[Any]]
+"""A condition on `letters l`, and its parameters."""
+
+INDEXED = frozenset({Field.STATUS, Field.SOURCE, Field.ERROR, Field.GROUP})
+"""Fields whose letters lie in an index by their age."""
+
+
+def compiled(query: Query, now: datetime, *, rare: Collection[Text] | None = None, driver: Field | None = None) -> Condition:
+    """The question as a condition.
+
+    Phrases that are `rare` are looked up once for all letters, others in each letter that comes up; without, all are looked up.
+    Of the fields that are `INDEXED`, only the `driver` is to be found by its index, if there is one.
+    """
+    inner = partial(compiled, now=now, rare=rare, driver=driver)
     match query:
         case Is(field=Field.STATUS, value=value, op=op) if op == "=":
             if value == Status.RETRYING:
-                return IS_LEASED, [micros(now)]
-            return f"(l.status = ? AND NOT {IS_LEASED})", [str(value), micros(now)]
+                return "l.id IN (SELECT c.id FROM claims c INDEXED BY claims_held WHERE c.until > ?)", [micros(now)]
+            return f"({_column(Field.STATUS, driver)} = ? AND NOT {IS_LEASED})", [str(value), micros(now)]
         case Is(field=Field.STATUS, value=value, op=op):
             status = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END"
             return f"{status} {op.value} ?", [micros(now), str(value)]
         case Is(field=Field.TAG, value=value, op=op):
             return f"EXISTS (SELECT 1 FROM json_each(l.tags) WHERE value {op.value} ?)", [as_hex(value)]
         case Is(field=Field.ERROR, value=value, op=op):
-            column = "l.error" if "." in value else "l.error_name"
+            # An error's full name ends with the name that its index has.
+            if op == "=" and "." in value:
+                return f"({_column(Field.ERROR, driver)} = ? AND l.error = ?)", [last_name(value), value]
+            column = "l.error" if "." in value else _column(Field.ERROR, driver)
             return f"{column} {op.value} ?", [value]
         case Is(field=field, value=value, op=op):
             plain = _plain(value)
-            condition = f"{COLUMN[field]} {op.value} ?"
+            condition = f"{_column(field, driver)} {op.value} ?"
             if field in NULLABLE:
                 condition = f"({COLUMN[field]} IS NOT NULL AND {condition})"
             return condition, [plain]
-        case Text(phrase=phrase):
-            return "instr(l.words, ?)", [needle(phrase)]
+        case Text():
+            return _worded(query, is_rare=rare is None or query in rare)
         case Has(field=field):
             return f"{'l.tags' if field is Field.TAG else COLUMN[field]} IS NOT NULL", []
         case At():
             return f"{AT}(l.data, ?)", [msgpack.encode(query)]
         case And(parts=parts):
-            return _joined(parts, " AND ", "1", now)
+            return _joined(parts, " AND ", "1", inner)
         case Or(parts=parts):
-            return _joined(parts, " OR ", "0", now)
+            return _joined(parts, " OR ", "0", inner)
         case Not(part=Not(part=part)):
             # SQLite's parser takes only so many levels.
-            return compiled(part, now)
+            return inner(part)
         case Not(part=part):
-            condition, parameters = compiled(part, now)
+            condition, parameters = inner(part)
             return f"NOT ({condition})", parameters
         case _:
             assert_never(query)
+
+
+def matching(text: Text) -> Condition | None:
+    """The numbers of the letters that have a phrase, by the indexes of words; None when it has no word."""
+    found = words(text.phrase)
+    if not found:
+        return None
+    phrase = f'"{" ".join(found)}"'
+    told = "SELECT rowid FROM message_words WHERE message_words MATCH ?"
+    texts = "SELECT rowid FROM letter_texts WHERE letter_texts MATCH ?"
+    match text.where:
+        case Where.MESSAGE:
+            return told, [phrase]
+        case Where.ANYWHERE:
+            return f"{told} UNION ALL {texts}", [phrase, phrase]
+        case Where.TRACEBACK | Where.BODY as where:
+            return texts, [f"{where} : {phrase}"]
+
+
+def distance(query: Query) -> Condition:
+    """How far a letter is from the nearest of the question's phrases; see `redrive.model.query.distance_of`."""
+    parts, parameters = [str(NOWHERE)], []
+    for text in phrases(query):
+        cases = []
+        for where, far in ((Where.MESSAGE, "length(l.words)"), (Where.TRACEBACK, IN_TRACEBACK), (Where.BODY, IN_BODY)):
+            if text.where in (where, Where.ANYWHERE):
+                condition, more = _worded(Text(text.phrase, where), is_rare=True)
+                cases.append(f"WHEN {condition} THEN {far}")
+                parameters += more
+        parts.append(f"CASE {' '.join(cases)} ELSE {NOWHERE} END")
+    return f"min({', '.join(parts)}, {NOWHERE})", parameters
+
+
+def _worded(text: Text, *, is_rare: bool) -> Condition:
+    found = matching(text)
+    if found is None:
+        return "0", []
+    if is_rare:
+        return f"l.seq IN ({found[0]})", found[1]
+    in_message, in_texts = "instr(l.words, ?)", "EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq)"
+    match text.where:
+        case Where.MESSAGE:
+            return in_message, [needle(text.phrase)]
+        case Where.ANYWHERE:
+            return f"({in_message} OR {in_texts})", [needle(text.phrase), found[1][-1]]
+        case _:
+            return in_texts, found[1]
+
+
+def _column(field: Field, driver: Field | None) -> str:
+    """The field's column, kept from its index when another's is to be used."""
+    column = "l.error_name" if field is Field.ERROR else COLUMN[field]
+    return column if driver is None or field is driver or field not in INDEXED else f"+{column}"
 
 
 def as_hex(tag: str) -> str:
@@ -86,13 +156,13 @@ def _plain(value: Scalar) -> str | int | float | bytes:
     return value.bytes if isinstance(value, UUID) else value
 
 
-def _joined(parts: tuple[Query, ...], word: str, empty: str, now: datetime) -> tuple[str, list[Any]]:
+def _joined(parts: tuple[Query, ...], word: str, empty: str, inner: Callable[[Query], Condition]) -> Condition:
     """The parts as a balanced tree: SQLite refuses a chain of more than a thousand."""
     if not parts:
         return empty, []
     if len(parts) == 1:
-        return compiled(parts[0], now)
+        return inner(parts[0])
     half = len(parts) // 2
-    left, first = _joined(parts[:half], word, empty, now)
-    right, second = _joined(parts[half:], word, empty, now)
+    left, first = _joined(parts[:half], word, empty, inner)
+    right, second = _joined(parts[half:], word, empty, inner)
     return f"({left}{word}{right})", [*first, *second]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+Key = TypeVar("Key", bytes, str)
 
 _MOST = 512
 _MOST_KEYS = 8192
@@ -18,11 +20,12 @@ def write_rows(
 
     Answers with how many rows were changed, and the id of the last one that was inserted.
     """
-    before, last = connection.total_changes, 0
+    changed, last = 0, 0
     for piece, count in _padded(rows, len(columns)):
         size = len(piece) // len(columns)
-        last = connection.execute(_inserts(table, columns, size, size > count, conflict), piece).lastrowid or last
-    return connection.total_changes - before, last
+        cursor = connection.execute(_inserts(table, columns, size, size > count, conflict), piece)
+        changed, last = changed + cursor.rowcount, cursor.lastrowid or last
+    return changed, last
 
 
 def update_rows(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -66,7 +69,7 @@ def read_all(connection: sqlite3.Connection, query: str, parameters: Sequence[An
     return rows
 
 
-def pieces(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
     """The keys in lists that one statement can take."""
     for start in range(0, len(keys), _MOST_KEYS):
         yield keys[start : start + _MOST_KEYS]

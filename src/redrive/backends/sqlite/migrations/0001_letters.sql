@@ -27,7 +27,10 @@ CREATE TABLE letters (
 
 CREATE INDEX letters_by_age ON letters (dead_lettered_at);
 CREATE INDEX letters_by_status ON letters (status, dead_lettered_at);
-CREATE INDEX letters_by_group ON letters (fingerprint, dead_lettered_at);
+CREATE INDEX letters_by_source ON letters (source, dead_lettered_at);
+CREATE INDEX letters_by_error ON letters (error_name, dead_lettered_at);
+CREATE INDEX letters_by_group ON letters (fingerprint, namespace, dead_lettered_at);
+CREATE INDEX letters_by_change ON letters (updated_at);
 
 -- A row for each letter that waits for a retry or is leased; narrow, so that claiming touches little.
 -- `at` is when it may be claimed as due: its retry's time, or the end of the lease on it if that is later.
@@ -43,6 +46,7 @@ CREATE TABLE claims (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX claims_due ON claims (lane, priority DESC, at) WHERE is_due;
+CREATE INDEX claims_held ON claims (until) WHERE until IS NOT NULL;
 
 -- One row: the last fencing token given out, which is also the last instant that the store's clock is known to have passed.
 CREATE TABLE fence (token INTEGER NOT NULL) STRICT;

@@ -1,0 +1,133 @@
+"""What changes letters: put, settle, amend, purge, each for all who ask at once, with the counts that follow from it.
+
+What a change means is decided by the model. Whatever is done here may be undone and done again with others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from redrive.backends.sqlite import claims, counts, table, texts
+from redrive.backends.sqlite.query import compiled
+from redrive.backends.sqlite.rows import filled, marks
+from redrive.model import changes
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.arrival import Held
+from redrive.model.census import Census
+from redrive.model.changes import Changes, Holding
+from redrive.model.instant import micros
+from redrive.model.letter import Letter
+from redrive.model.query import Query, bounded
+from redrive.model.settlement import Settled, Settlement
+
+
+def put(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Letter], datetime]]) -> list[list[Held]]:
+    """Hold letters."""
+    written: dict[UUID, Letter] = {}
+    answers = [_decided(changes.arrivals(written, letters, now), written).answers for letters, now in requests]
+    # As if all were new, which is the usual case; what becomes of those that were not is decided once more.
+    known = table.insert(connection, list(written.values()))
+    changed: dict[UUID, Letter] = {}
+    reopened: set[UUID] = set()
+    if known:
+        latest = dict(known)
+        for answer, (letters, now) in zip(answers, requests, strict=True):
+            again = [(number, letter) for number, letter in enumerate(letters) if letter.id in known]
+            decided = _decided(changes.arrivals(latest, [letter for _, letter in again], now), latest)
+            changed |= decided.letters
+            reopened |= decided.reopened
+            for (number, _), held in zip(again, decided.answers, strict=True):
+                answer[number] = held
+        _overwrite(connection, known, changed)
+        claims.unclaim(connection, [id.bytes for id in reopened])
+    new = [letter for id, letter in written.items() if id not in known]
+    claims.schedule(connection, [*new, *(changed[id] for id in reopened)])
+    _count(connection, known, changed, new)
+    return answers
+
+
+def settle(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Settlement], datetime]]) -> list[list[Settled]]:
+    """End claims."""
+    holdings = table.load_held(connection, {settlement.id for settlements, _ in requests for settlement in settlements})
+    before = {id: holding.letter for id, holding in holdings.items()}
+    changed: dict[UUID, Letter] = {}
+    answers = []
+    for settlements, now in requests:
+        decided = changes.settlements(holdings, settlements, now)
+        holdings |= {id: Holding(letter) for id, letter in decided.letters.items()}
+        changed |= decided.letters
+        answers.append(decided.answers)
+    alike = {id: letter for id, letter in changed.items() if letter.failure is before[id].failure}
+    table.overwrite_settled(connection, alike.values())
+    if len(alike) < len(changed):
+        _overwrite(connection, before, {id: letter for id, letter in changed.items() if id not in alike})
+    claims.unclaim(connection, [id.bytes for id in changed])
+    claims.schedule(connection, changed.values())
+    _count(connection, before, changed)
+    return answers
+
+
+def amend(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Amendment], datetime]]) -> list[list[Amended]]:
+    """Change letters that nobody holds."""
+    holdings = table.load_held(connection, {amendment.id for amendments, _ in requests for amendment in amendments})
+    before = {id: holding.letter for id, holding in holdings.items()}
+    changed: dict[UUID, Letter] = {}
+    answers = []
+    for amendments, now in requests:
+        decided = changes.amendments(holdings, amendments, now)
+        holdings |= {id: replace(holdings[id], letter=letter) for id, letter in decided.letters.items()}
+        changed |= decided.letters
+        answers.append(decided.answers)
+    _overwrite(connection, before, changed)
+    claims.unclaim(connection, [id.bytes for id in changed])
+    claims.schedule(connection, changed.values(), holdings)
+    _count(connection, before, changed)
+    return answers
+
+
+def purge(
+    connection: sqlite3.Connection, requests: Sequence[tuple[tuple[Query, int, Sequence[UUID] | None], datetime]]
+) -> list[list[Letter]]:
+    """Remove letters that nobody holds."""
+    answers = []
+    for (query, limit, among), now in requests:
+        condition, parameters = compiled(query, now)
+        if among is not None:
+            ids = [id.bytes for id in among]
+            condition, parameters = f"l.id IN ({marks(len(ids))}) AND {condition}", [*filled(ids), *parameters]
+        letters = table.oldest(connection, condition, parameters, micros(now), bounded(limit))
+        keys = [letter.id.bytes for letter in letters]
+        texts.forget(connection, letters)
+        table.remove(connection, keys)
+        claims.unclaim(connection, keys)
+        census = Census()
+        census.left(letters)
+        counts.write(connection, census.cells(), census.groups())
+        answers.append(letters)
+    return answers
+
+
+def _overwrite(connection: sqlite3.Connection, before: Mapping[UUID, Letter], after: Mapping[UUID, Letter]) -> None:
+    texts.forget(connection, [before[id] for id, letter in after.items() if texts.reads_otherwise(before[id], letter)])
+    table.overwrite(connection, after.values())
+
+
+def _count(
+    connection: sqlite3.Connection, before: Mapping[UUID, Letter], after: Mapping[UUID, Letter], new: Sequence[Letter] = ()
+) -> None:
+    census = Census()
+    census.came(new)
+    for id, letter in after.items():
+        census.changed(before[id], letter)
+    counts.write(connection, census.cells(), census.groups())
+
+
+def _decided(decided: Changes[Held], letters: dict[UUID, Letter]) -> Changes[Held]:
+    """What was decided, with its letters noted as the latest."""
+    letters.update(decided.letters)
+    return decided

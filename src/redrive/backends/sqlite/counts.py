@@ -1,0 +1,143 @@
+"""Counts that every transaction keeps: written in one statement, and read instead of the letters where they answer a question."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from redrive.backends.sqlite.rows import write_rows
+from redrive.model.census import ALL, HOURS, STORED, Cell, GroupChange, Scope, hour_number, hour_text
+from redrive.model.hours import HOUR
+from redrive.model.query import Field
+from redrive.model.status import Status
+
+_CENSUS = ("kind", "facet", "namespace", "value", "status", "count", "first", "last")
+_NEVER = 2**63 - 1, -(2**63)
+"""The first and the last of no letters."""
+
+_LEASED = """
+    SELECT l.namespace, l.source, l.category, l.error, l.policy, l.fingerprint, l.status, l.dead_lettered_at
+    FROM claims c INDEXED BY claims_held CROSS JOIN letters l ON l.id = c.id WHERE c.until > ?
+"""
+
+
+def write(connection: sqlite3.Connection, cells: Mapping[Cell, int], groups: Mapping[tuple[str, str], GroupChange]) -> None:
+    """Put down what a transaction has changed; the letters are written already."""
+    rows: list[tuple[Any, ...]] = [
+        ("cell", facet, namespace, value, status, count, None, None) for (namespace, facet, value, status), count in cells.items()
+    ]
+    for (namespace, name), change in groups.items():
+        first, last = _NEVER if change.first is None else (change.first, change.last)
+        statuses = [(status, count) for status, count in change.statuses.items() if count]
+        if not statuses and change.first is not None:
+            # As many came as left: the counts stay, and the ends may not.
+            statuses = [(Status.PENDING.value, 0)]
+        rows += [("group", "", namespace, name, status, count, first, last) for status, count in statuses]
+        rows += [("hour", "", namespace, name, "", count, hour, None) for hour, count in change.hours.items() if count]
+    rows += [("shaken", "", *group, "", 0, None, None) for group, change in groups.items() if change.is_shaken]
+    if rows:
+        write_rows(connection, "census", _CENSUS, rows, "")
+
+
+def counted(connection: sqlite3.Connection, scope: Scope, moment: int) -> int:
+    """How many letters there are of what the question is about."""
+    return sum(_found(connection, scope.facet or ALL, scope, moment, by_status=scope.status is not None).values())
+
+
+def tallied(connection: sqlite3.Connection, by: Field, scope: Scope, moment: int) -> dict[str, int] | None:
+    """How many there are for each value of a field; None when the counts do not tell."""
+    facet = scope.facet or ALL
+    if by not in (Field.STATUS, Field.NAMESPACE):
+        if scope.facet not in (None, by):
+            return None
+        facet = by
+    by_status = by is Field.STATUS or scope.status is not None
+    totals: Counter[str] = Counter()
+    for (namespace, value, status), count in _found(connection, facet, scope, moment, by_status=by_status).items():
+        totals[status if by is Field.STATUS else namespace if by is Field.NAMESPACE else value] += count
+    return {value: count for value, count in totals.items() if count}
+
+
+def hours(connection: sqlite3.Connection, since: int, until: int, scope: Scope, moment: int) -> dict[int, int] | None:
+    """How many there are of each hour; None when the counts do not tell."""
+    if scope.facet is not None:
+        return None
+    totals: Counter[int] = Counter()
+    span = hour_text(since), hour_text(until)
+    found = _found(connection, HOURS, scope, moment, by_status=scope.status is not None, span=span)
+    for (_, value, _), count in found.items():
+        totals[hour_number(value)] += count
+    return {hour: count for hour, count in totals.items() if count}
+
+
+def leased(connection: sqlite3.Connection, moment: int) -> Iterator[tuple[dict[str, str], str]]:
+    """The letters under a live lease: what they are counted by, and the status they are counted with. There are few."""
+    for namespace, source, category, error, policy, group, status, at in connection.execute(_LEASED, [moment]):
+        values = {
+            Field.NAMESPACE: namespace,
+            Field.SOURCE: source,
+            Field.CATEGORY: category,
+            Field.ERROR: error,
+            Field.POLICY: policy,
+            Field.GROUP: group,
+            HOURS: hour_text(at // HOUR),
+            ALL: "",
+        }
+        yield values, status
+
+
+Counts = Counter[tuple[str, str, str]]
+"""By namespace, value and status; the status is empty where it does not matter."""
+
+
+def _found(
+    connection: sqlite3.Connection,
+    facet: str,
+    scope: Scope,
+    moment: int,
+    *,
+    by_status: bool,
+    span: tuple[str, str] | None = None,
+) -> Counts:
+    """The counts of a facet within the scope, by the statuses that people see if these matter."""
+    found: Counts = Counter()
+    for namespace, value, status, count in connection.execute(*_query(facet, scope, by_status=by_status, span=span)):
+        found[namespace, value, status] += count
+    if not by_status:
+        return found
+    for values, status in leased(connection, moment):
+        if scope.holds(values) and (span is None or span[0] <= values[facet] <= span[1]):
+            found[values[Field.NAMESPACE], values[facet], status] -= 1
+            found[values[Field.NAMESPACE], values[facet], Status.RETRYING.value] += 1
+    return Counter({key: count for key, count in found.items() if scope.status in (None, key[2])})
+
+
+def _query(facet: str, scope: Scope, *, by_status: bool, span: tuple[str, str] | None) -> tuple[str, list[str]]:
+    """Rows of namespace, value, status and count."""
+    conditions, parameters = ["true"], []
+    if scope.namespace is not None:
+        conditions.append("namespace = ?")
+        parameters.append(scope.namespace)
+    if facet == Field.GROUP:
+        if scope.facet is not None:
+            conditions.append("fingerprint = ?")
+            parameters.append(scope.value)
+        where = " AND ".join(conditions)
+        if not by_status:
+            return f"SELECT namespace, fingerprint, '', count FROM groups WHERE {where}", parameters
+        parts = [f"SELECT namespace, fingerprint, '{one}', {one} FROM groups WHERE {where} AND {one}" for one in STORED]
+        return " UNION ALL ".join(parts), parameters * len(STORED)
+    conditions.append("facet = ?")
+    parameters.append(facet)
+    if scope.facet is not None:
+        conditions.append("value = ?")
+        parameters.append(scope.value)
+    if span is not None:
+        conditions.append("value BETWEEN ? AND ?")
+        parameters += span
+    where = " AND ".join(conditions)
+    if by_status:
+        return f"SELECT namespace, value, status, count FROM counts WHERE {where}", parameters
+    return f"SELECT namespace, value, '', sum(count) FROM counts WHERE {where} GROUP BY namespace, value", parameters

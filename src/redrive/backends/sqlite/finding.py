@@ -1,0 +1,94 @@
+"""Reading: pages of letters, how many there are, and of what."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+from typing import Any
+
+from redrive.backends.columns import COLUMN
+from redrive.backends.sqlite import counts, table, texts
+from redrive.backends.sqlite.connections import snapshot
+from redrive.backends.sqlite.groups import hour_in
+from redrive.backends.sqlite.plan import planned
+from redrive.backends.sqlite.query import IS_LEASED, compiled, distance
+from redrive.model.census import scope_of
+from redrive.model.hours import HOUR
+from redrive.model.instant import micros
+from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by
+from redrive.model.paging import page as page_of
+from redrive.model.query import Field, Order, Page, Query, looks_behind
+
+
+def page(connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime) -> Page:
+    """A page of the letters that match."""
+    with snapshot(connection):
+        condition, parameters, is_few = planned(connection, query, now)
+        if order is Order.NEAREST:
+            far, more = distance(query)
+            beyond, last = _beyond_nearest(far, more, after)
+            condition, parameters = f"{condition}{beyond}", [*parameters, *last]
+            ordered, is_few = f"{far}, l.dead_lettered_at DESC, l.id DESC", True
+            parameters += more
+        else:
+            column = f"l.{listed_by(order)}"
+            way, sign = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
+            if (last_one := last_letter(after, order)) is not None:
+                condition = f"{condition} AND ({column}, l.id) {sign} (?, ?)"
+                parameters = [*parameters, last_one[0], last_one[1].bytes]
+            ordered, more = f"{'+' if is_few else ''}{column} {way}, l.id {way}", []
+        tail = f"ORDER BY {ordered} LIMIT {limit + 1}"
+        if is_few:
+            # What is sorted are numbers, not whole letters.
+            condition = f"l.seq IN (SELECT l.seq FROM letters l WHERE {condition} {tail})"
+            parameters = [*parameters, *more]
+        found = table.seen(connection, condition, parameters, now, tail)
+        unsearched = texts.waiting(connection) if looks_behind(query) else 0
+    return page_of(found, limit, order, query, unsearched=unsearched)
+
+
+def _beyond_nearest(far: str, parameters: list[Any], after: str | None) -> tuple[str, list[Any]]:
+    """What comes behind the last letter of the page before."""
+    if (last := last_nearest(after)) is None:
+        return "", []
+    distance, at, id = last
+    condition = f" AND ({far} > ? OR ({far} = ? AND (l.dead_lettered_at, l.id) < (?, ?)))"
+    return condition, [*parameters, distance, *parameters, distance, at, id.bytes]
+
+
+def count(connection: sqlite3.Connection, query: Query, now: datetime) -> int:
+    """How many letters match."""
+    if (scope := scope_of(query)) is not None:
+        with snapshot(connection):
+            return counts.counted(connection, scope, micros(now))
+    condition, parameters = compiled(query, now)
+    (found,) = connection.execute(f"SELECT count(*) FROM letters l WHERE {condition}", parameters).fetchone()
+    return int(found)
+
+
+def tally(connection: sqlite3.Connection, by: Field, query: Query, now: datetime) -> dict[str, int]:
+    """How many letters match for each value of a field."""
+    if (scope := scope_of(query)) is not None:
+        with snapshot(connection):
+            if (found := counts.tallied(connection, by, scope, micros(now))) is not None:
+                return found
+    condition, parameters = compiled(query, now)
+    column, leading = COLUMN[by], []
+    if by is Field.STATUS:
+        column, leading = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END", [micros(now)]
+    sql = f"SELECT {column}, count(*) FROM letters l WHERE {condition} GROUP BY 1"
+    return dict(connection.execute(sql, [*leading, *parameters]).fetchall())
+
+
+def hours(connection: sqlite3.Connection, since: int, until: int, query: Query, now: datetime) -> dict[int, int]:
+    """How many letters that match came in each hour."""
+    if (scope := scope_of(query)) is not None:
+        with snapshot(connection):
+            if (found := counts.hours(connection, since, until, scope, micros(now))) is not None:
+                return found
+    condition, parameters = compiled(query, now)
+    sql = f"""
+        SELECT {hour_in("l.dead_lettered_at")}, count(*) FROM letters l
+        WHERE l.dead_lettered_at >= {since * HOUR} AND l.dead_lettered_at < {(until + 1) * HOUR} AND {condition} GROUP BY 1
+    """
+    return dict(connection.execute(sql, parameters).fetchall())

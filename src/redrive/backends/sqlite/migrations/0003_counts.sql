@@ -1,0 +1,90 @@
+-- How many letters there are, of each kind that people ask for. Every transaction that changes letters changes these too: it
+-- inserts what it changes into `census`, all in one statement, and the triggers put it where it belongs. A count that comes
+-- down to nothing is removed.
+CREATE TABLE counts (
+    facet     TEXT NOT NULL, -- what is counted by: source, category, error, policy, hour; or all
+    namespace TEXT NOT NULL,
+    value     TEXT NOT NULL,
+    status    TEXT NOT NULL,
+    count     INTEGER NOT NULL,
+    PRIMARY KEY (facet, namespace, value, status)
+) STRICT, WITHOUT ROWID;
+
+-- Letters that failed in the same way, a row for each namespace they are in.
+CREATE TABLE groups (
+    number      INTEGER PRIMARY KEY,
+    namespace   TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    pending     INTEGER NOT NULL,
+    redriven    INTEGER NOT NULL,
+    exhausted   INTEGER NOT NULL,
+    quarantined INTEGER NOT NULL,
+    completed   INTEGER NOT NULL,
+    archived    INTEGER NOT NULL,
+    discarded   INTEGER NOT NULL,
+    count       INTEGER AS (pending + redriven + exhausted + quarantined + completed + archived + discarded),
+    first_seen  INTEGER NOT NULL,
+    last_seen   INTEGER NOT NULL,
+    UNIQUE (namespace, fingerprint)
+) STRICT;
+
+-- How many of a group came in each hour. The hour is first, so that new letters are counted in one place of the file.
+CREATE TABLE group_hours (
+    hour   INTEGER NOT NULL,
+    number INTEGER NOT NULL, -- of the group
+    count  INTEGER NOT NULL,
+    PRIMARY KEY (hour, number)
+) STRICT, WITHOUT ROWID;
+
+-- What can be inserted here. For `kind` cell: a change of `counts`. For group: a change of a group's letters of one status, and
+-- the first and the last instant of those that came. For hour: a change of a group's letters of one hour, in `first`. For
+-- shaken: letters have left the group; its ends have to be looked up.
+CREATE VIEW census (kind, facet, namespace, value, status, count, first, last) AS SELECT '', '', '', '', '', 0, 0, 0 WHERE false;
+
+CREATE TRIGGER census_cell INSTEAD OF INSERT ON census WHEN new.kind = 'cell' BEGIN
+    INSERT INTO counts VALUES (new.facet, new.namespace, new.value, new.status, new.count)
+        ON CONFLICT DO UPDATE SET count = count + excluded.count;
+    DELETE FROM counts
+        WHERE new.count < 0 AND facet = new.facet AND namespace = new.namespace AND value = new.value AND status = new.status
+        AND count = 0;
+END;
+
+CREATE TRIGGER census_group INSTEAD OF INSERT ON census WHEN new.kind = 'group' BEGIN
+    INSERT INTO groups (
+            namespace, fingerprint, pending, redriven, exhausted, quarantined, completed, archived, discarded, first_seen, last_seen
+        )
+        VALUES (
+            new.namespace, new.value,
+            (new.status = 'pending') * new.count, (new.status = 'redriven') * new.count, (new.status = 'exhausted') * new.count,
+            (new.status = 'quarantined') * new.count, (new.status = 'completed') * new.count, (new.status = 'archived') * new.count,
+            (new.status = 'discarded') * new.count, new.first, new.last
+        )
+        ON CONFLICT (namespace, fingerprint) DO UPDATE SET
+            pending = pending + excluded.pending, redriven = redriven + excluded.redriven,
+            exhausted = exhausted + excluded.exhausted, quarantined = quarantined + excluded.quarantined,
+            completed = completed + excluded.completed, archived = archived + excluded.archived, discarded = discarded + excluded.discarded,
+            first_seen = min(first_seen, excluded.first_seen), last_seen = max(last_seen, excluded.last_seen);
+END;
+
+CREATE TRIGGER census_hour INSTEAD OF INSERT ON census WHEN new.kind = 'hour' BEGIN
+    INSERT INTO group_hours
+        SELECT new.first, number, new.count FROM groups WHERE namespace = new.namespace AND fingerprint = new.value
+        ON CONFLICT DO UPDATE SET count = count + excluded.count;
+    DELETE FROM group_hours
+        WHERE new.count < 0 AND hour = new.first AND count = 0
+        AND number = (SELECT number FROM groups WHERE namespace = new.namespace AND fingerprint = new.value);
+END;
+
+CREATE TRIGGER census_shaken INSTEAD OF INSERT ON census WHEN new.kind = 'shaken' BEGIN
+    DELETE FROM groups WHERE namespace = new.namespace AND fingerprint = new.value AND count = 0;
+    UPDATE groups SET
+        first_seen = (
+            SELECT dead_lettered_at FROM letters WHERE namespace = new.namespace AND fingerprint = new.value
+            ORDER BY dead_lettered_at LIMIT 1
+        ),
+        last_seen = (
+            SELECT dead_lettered_at FROM letters WHERE namespace = new.namespace AND fingerprint = new.value
+            ORDER BY dead_lettered_at DESC LIMIT 1
+        )
+        WHERE namespace = new.namespace AND fingerprint = new.value;
+END;

@@ -1,0 +1,26 @@
+-- Words, found by an index. They come cut and folded by redrive, so that the index only has to know where a space is: all that is
+-- not ASCII belongs to a word.
+-- The failure's type and message are indexed with the letter itself.
+CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', content_rowid = 'seq', columnsize = 0, tokenize = 'ascii');
+
+-- Tracebacks and bodies are indexed later, for that takes longer than to hold the letter. What is in the index is not kept a second
+-- time: who changes a letter brings the words that it was indexed by, to take them out.
+CREATE VIRTUAL TABLE letter_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
+
+-- Letters that wait to be indexed.
+CREATE TABLE unindexed (seq INTEGER PRIMARY KEY) STRICT;
+
+CREATE TRIGGER letters_come AFTER INSERT ON letters BEGIN
+    INSERT INTO message_words (rowid, words) VALUES (new.seq, new.words);
+    INSERT INTO unindexed VALUES (new.seq);
+END;
+
+CREATE TRIGGER letters_change AFTER UPDATE OF words ON letters WHEN old.words <> new.words BEGIN
+    INSERT INTO message_words (message_words, rowid, words) VALUES ('delete', old.seq, old.words);
+    INSERT INTO message_words (rowid, words) VALUES (new.seq, new.words);
+END;
+
+CREATE TRIGGER letters_leave AFTER DELETE ON letters BEGIN
+    INSERT INTO message_words (message_words, rowid, words) VALUES ('delete', old.seq, old.words);
+    DELETE FROM unindexed WHERE seq = old.seq;
+END;
