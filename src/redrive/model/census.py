@@ -74,6 +74,10 @@ def hour_number(text: str) -> int:
     return int(text) - 10**9
 
 
+Group = tuple[str, str]
+"""A namespace and a fingerprint."""
+
+
 class GroupChange(Struct):
     """What happened to a group within one namespace."""
 
@@ -86,13 +90,43 @@ class GroupChange(Struct):
     """Some left it, so that its first and its last letter have to be looked up."""
 
 
+class Change(Struct):
+    """By how much counts change, and what happens to groups."""
+
+    cells: dict[Cell, int] = {}
+    groups: dict[Group, GroupChange] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.cells or self.groups)
+
+
+def summed(changes: Iterable[Change]) -> Change:
+    """Several changes as one. Of a group's ends, those of letters that came are known; whether they are still there is not."""
+    cells: Counter[Cell] = Counter()
+    groups: dict[Group, GroupChange] = {}
+    for change in changes:
+        for cell, count in change.cells.items():
+            cells[cell] += count
+        for name, one in change.groups.items():
+            total = groups.setdefault(name, GroupChange())
+            for status, count in one.statuses.items():
+                total.statuses[status] += count
+            for hour, count in one.hours.items():
+                total.hours[hour] += count
+            total.is_shaken |= one.is_shaken
+            if one.first is not None and one.last is not None:
+                total.first = one.first if total.first is None else min(total.first, one.first)
+                total.last = one.last if total.last is None else max(total.last, one.last)
+    return Change({cell: count for cell, count in cells.items() if count}, groups)
+
+
 class Census:
     """What a transaction changes, summed: as few rows as there are kinds of letters in it."""
 
     def __init__(self) -> None:
         self._kinds: Counter[Kind] = Counter()
-        self._spans: dict[tuple[str, str], tuple[int, int]] = {}
-        self._shaken: set[tuple[str, str]] = set()
+        self._spans: dict[Group, tuple[int, int]] = {}
+        self._shaken: set[Group] = set()
 
     def came(self, letters: Iterable[Letter]) -> None:
         """These letters are new."""
@@ -128,6 +162,10 @@ class Census:
             self.left([before])
             self.came([after])
 
+    def change(self) -> Change:
+        """All of it."""
+        return Change(self.cells(), self.groups())
+
     def cells(self) -> dict[Cell, int]:
         """By how much each count changes; none by nothing."""
         cells: Counter[Cell] = Counter()
@@ -137,9 +175,9 @@ class Census:
                     cells[Cell(kind.namespace, facet, value, kind.status)] += count
         return {cell: count for cell, count in cells.items() if count}
 
-    def groups(self) -> dict[tuple[str, str], GroupChange]:
-        """What happened to each group, by namespace and fingerprint; those to which nothing did are left out."""
-        groups: dict[tuple[str, str], GroupChange] = {}
+    def groups(self) -> dict[Group, GroupChange]:
+        """What happened to each group; those to which nothing did are left out."""
+        groups: dict[Group, GroupChange] = {}
         for kind, count in self._kinds.items():
             if count:
                 change = groups.setdefault((kind.namespace, kind.group), GroupChange())

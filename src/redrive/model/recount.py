@@ -11,49 +11,46 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from redrive.model.census import ALL, HOURS, Cell, Census, GroupChange, Miscount, hour_number
+from redrive.model.census import ALL, HOURS, Cell, Change, Group, GroupChange, Miscount, hour_number
 from redrive.model.hours import start_of
 
 Key = TypeVar("Key")
 
-Group = tuple[str, str]
-"""A namespace and a fingerprint."""
-
 
 class Differences(Struct, frozen=True):
-    """What has to be added to the counts. A group whose ends are wrong is shaken: they have to be looked up."""
+    """What has to be added to the counts to put them right, and what that is in words."""
 
-    cells: dict[Cell, int]
-    groups: dict[Group, GroupChange]
+    change: Change
     miscounts: list[Miscount]
 
 
-def compared(real: Census, kept_cells: Mapping[Cell, int], kept_groups: Mapping[Group, GroupChange]) -> Differences:
-    """How kept counts differ from real ones. Of each kept group: its statuses, its hours, its first and its last letter."""
+def compared(real: Change, kept: Change) -> Differences:
+    """How kept counts differ from real ones. A group whose ends may be wrong is shaken: they have to be looked up."""
     miscounts: list[Miscount] = []
     cells: dict[Cell, int] = {}
-    for cell, before, after in _pairs(kept_cells, real.cells()):
+    for cell, before, after in _pairs(kept.cells, real.cells):
         cells[cell] = after - before
         miscounts.append(Miscount(what=_told(cell), kept=before, real=after))
     groups: dict[Group, GroupChange] = {}
-    real_groups = real.groups()
-    for group in kept_groups.keys() | real_groups.keys():
-        kept, now = kept_groups.get(group, GroupChange()), real_groups.get(group, GroupChange())
+    for group in kept.groups.keys() | real.groups.keys():
+        was, now = kept.groups.get(group, GroupChange()), real.groups.get(group, GroupChange())
         change = GroupChange()
         name = f"group {group[1]}" if group[0] == "default" else f"group {group[1]} of namespace {group[0]}"
-        for status, before, after in _pairs(kept.statuses, now.statuses):
+        for status, before, after in _pairs(was.statuses, now.statuses):
             change.statuses[status] = after - before
             miscounts.append(Miscount(what=f"{name}, {status}", kept=before, real=after))
-        for hour, before, after in _pairs(kept.hours, now.hours):
+        for hour, before, after in _pairs(was.hours, now.hours):
             change.hours[hour] = after - before
             miscounts.append(Miscount(what=f"{name}, hour {start_of(hour):%Y-%m-%d %H:00}", kept=before, real=after))
-        if (kept.first, kept.last) != (now.first, now.last):
-            ends = [(end, before, after) for end, before, after in _ends(kept, now) if before != after]
+        # Whose letters have left since the ends were looked up does not claim to know them.
+        has_wrong_ends = not was.is_shaken and (was.first, was.last) != (now.first, now.last)
+        if has_wrong_ends:
+            ends = [(end, before, after) for end, before, after in _ends(was, now) if before != after]
             miscounts += [Miscount(what=f"{name}, {end} seen", kept=before, real=after) for end, before, after in ends]
-        if change.statuses or change.hours or (kept.first, kept.last) != (now.first, now.last):
+        if change.statuses or change.hours or has_wrong_ends:
             change.is_shaken = True
             groups[group] = change
-    return Differences(cells, groups, sorted(miscounts, key=lambda one: one.what))
+    return Differences(Change(cells, groups), sorted(miscounts, key=lambda one: one.what))
 
 
 def _pairs(kept: Mapping[Key, int], real: Mapping[Key, int]) -> Iterator[tuple[Key, int, int]]:
@@ -63,9 +60,9 @@ def _pairs(kept: Mapping[Key, int], real: Mapping[Key, int]) -> Iterator[tuple[K
             yield key, kept.get(key, 0), real.get(key, 0)
 
 
-def _ends(kept: GroupChange, real: GroupChange) -> Iterator[tuple[str, int, int]]:
-    yield "first", kept.first or 0, real.first or 0
-    yield "last", kept.last or 0, real.last or 0
+def _ends(was: GroupChange, now: GroupChange) -> Iterator[tuple[str, int, int]]:
+    yield "first", was.first or 0, now.first or 0
+    yield "last", was.last or 0, now.last or 0
 
 
 def _told(cell: Cell) -> str:

@@ -104,10 +104,11 @@ def purge(
         keys = [letter.id.bytes for letter in letters]
         texts.forget(connection, letters)
         table.remove(connection, keys)
+        texts.lower(connection)
         claims.unclaim(connection, keys)
         census = Census()
         census.left(letters)
-        counts.write(connection, census.cells(), census.groups())
+        counts.write(connection, census.change())
         answers.append(letters)
     return answers
 
@@ -124,7 +125,7 @@ def _count(
     census.came(new)
     for id, letter in after.items():
         census.changed(before[id], letter)
-    counts.write(connection, census.cells(), census.groups())
+    counts.write(connection, census.change())
 
 
 def _decided(decided: Changes[Held], letters: dict[UUID, Letter]) -> Changes[Held]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from msgspec import msgpack
+
 from redrive.backends.sqlite.rows import write_rows
-from redrive.model.census import ALL, HOURS, STORED, Cell, GroupChange, Scope, hour_number, hour_text
+from redrive.model.census import ALL, HOURS, STORED, Change, Scope, hour_number, hour_text, summed
 from redrive.model.hours import HOUR
 from redrive.model.query import Field
 from redrive.model.status import Status
@@ -23,22 +25,49 @@ _LEASED = """
 """
 
 
-def write(connection: sqlite3.Connection, cells: Mapping[Cell, int], groups: Mapping[tuple[str, str], GroupChange]) -> None:
-    """Put down what a transaction has changed; the letters are written already."""
+_encode = msgpack.Encoder().encode
+# A note's counters travel as plain maps.
+_decode = msgpack.Decoder(Change, dec_hook=lambda counter, plain: counter(plain)).decode
+_MOST = 64
+"""Changes that may wait to be summed up: readers add them to what they read."""
+
+
+def write(connection: sqlite3.Connection, change: Change) -> None:
+    """Note what a transaction has changed; now and then sum up what was noted."""
+    if not change:
+        return
+    number = connection.execute("INSERT INTO changes (data) VALUES (?)", [_encode(change)]).lastrowid
+    if number is not None and (number >= _MOST or len(change.groups) >= _MOST):
+        fold(connection)
+
+
+def fold(connection: sqlite3.Connection) -> None:
+    """Sum up what was noted."""
+    total = noted(connection)
     rows: list[tuple[Any, ...]] = [
-        ("cell", facet, namespace, value, status, count, None, None) for (namespace, facet, value, status), count in cells.items()
+        ("cell", facet, namespace, value, status, count, None, None)
+        for (namespace, facet, value, status), count in total.cells.items()
     ]
-    for (namespace, name), change in groups.items():
-        first, last = _NEVER if change.first is None else (change.first, change.last)
-        statuses = [(status, count) for status, count in change.statuses.items() if count]
-        if not statuses and change.first is not None:
-            # As many came as left: the counts stay, and the ends may not.
-            statuses = [(Status.PENDING.value, 0)]
+    for (namespace, name), group in total.groups.items():
+        first, last = _NEVER if group.first is None else (group.first, group.last)
+        # When as many came as left, the counts stay, and the ends may not.
+        statuses = [one for one in group.statuses.items() if one[1]] or [(Status.PENDING.value, 0)]
         rows += [("group", "", namespace, name, status, count, first, last) for status, count in statuses]
-        rows += [("hour", "", namespace, name, "", count, hour, None) for hour, count in change.hours.items() if count]
-    rows += [("shaken", "", *group, "", 0, None, None) for group, change in groups.items() if change.is_shaken]
-    if rows:
-        write_rows(connection, "census", _CENSUS, rows, "")
+        rows += [("hour", "", namespace, name, "", count, hour, None) for hour, count in group.hours.items() if count]
+    rows += [("shaken", "", *group, "", 0, None, None) for group, change in total.groups.items() if change.is_shaken]
+    write_rows(connection, "census", _CENSUS, rows, "")
+    connection.execute("DELETE FROM changes")
+
+
+def noted(connection: sqlite3.Connection) -> Change:
+    """The sum of what was noted and not summed up yet."""
+    return summed(_decode(data) for (data,) in connection.execute("SELECT data FROM changes"))
+
+
+def waiting(connection: sqlite3.Connection) -> int:
+    """How many changes are not summed up yet."""
+    (count,) = connection.execute("SELECT count(*) FROM changes").fetchone()
+    return int(count)
 
 
 def counted(connection: sqlite3.Connection, scope: Scope, moment: int) -> int:
@@ -105,6 +134,8 @@ def _found(
     found: Counts = Counter()
     for namespace, value, status, count in connection.execute(*_query(facet, scope, by_status=by_status, span=span)):
         found[namespace, value, status] += count
+    for namespace, value, status, count in _noted(connection, facet, scope, span):
+        found[namespace, value, status if by_status else ""] += count
     if not by_status:
         return found
     for values, status in leased(connection, moment):
@@ -112,6 +143,23 @@ def _found(
             found[values[Field.NAMESPACE], values[facet], status] -= 1
             found[values[Field.NAMESPACE], values[facet], Status.RETRYING.value] += 1
     return Counter({key: count for key, count in found.items() if scope.status in (None, key[2])})
+
+
+def _noted(
+    connection: sqlite3.Connection, facet: str, scope: Scope, span: tuple[str, str] | None
+) -> Iterator[tuple[str, str, str, int]]:
+    """What was noted and not summed up yet of this facet within the scope."""
+    change = noted(connection)
+    if facet == Field.GROUP:
+        cells = [((*group, status), count) for group, one in change.groups.items() for status, count in one.statuses.items()]
+    else:
+        cells = [
+            ((cell.namespace, cell.value, cell.status), count) for cell, count in change.cells.items() if cell.facet == facet
+        ]
+    for (namespace, value, status), count in cells:
+        is_meant = scope.namespace in (None, namespace) and (scope.facet is None or value == scope.value)
+        if is_meant and (span is None or span[0] <= value <= span[1]):
+            yield namespace, value, status, count
 
 
 def _query(facet: str, scope: Scope, *, by_status: bool, span: tuple[str, str] | None) -> tuple[str, list[str]]:

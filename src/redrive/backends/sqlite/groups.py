@@ -6,14 +6,14 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.query import IS_LEASED, Condition, compiled
 from redrive.backends.sqlite.rows import filled, marks, pieces
-from redrive.model.census import STORED, scope_of
-from redrive.model.hours import HOUR, SHOWN
+from redrive.model.census import STORED, GroupChange, scope_of
+from redrive.model.hours import HOUR, SHOWN, growth
 from redrive.model.instant import instant, micros
 from redrive.model.paging import LastGroup, group, group_page, last_hour
 from redrive.model.query import Field, GroupOrder, GroupPage, Query
@@ -37,43 +37,69 @@ def listed(
         rows = found.page(order, limit + 1, last)
         statuses: dict[str, Counter[str]] = {}
         hours: dict[str, Counter[int]] = {}
-        for names in pieces([name for name, *_ in rows]):
+        for names in pieces([row.name for row in rows]):
             statuses |= found.statuses(names)
             hours |= found.hours(names)
-        latest = found.latest([(name, end) for name, _, _, end in rows])
+        latest = found.latest(rows)
     groups = [
         group(
             restored(data),
-            count,
-            instant(first),
-            statuses[name],
-            [hours[name][hour - SHOWN + 1 + number] for number in range(SHOWN)],
+            row.letters,
+            instant(row.first),
+            statuses[row.name],
+            [hours[row.name][hour - SHOWN + 1 + number] for number in range(SHOWN)],
         )
-        for (name, count, first, _), data in zip(rows, latest, strict=True)
+        for row, data in zip(rows, latest, strict=True)
     ]
     return group_page(groups, limit, order, hour)
 
 
-Row = tuple[str, int, int, int]
-"""A fingerprint, its count, and when it was first and last seen."""
+class Row(NamedTuple):
+    """A group to be listed."""
+
+    key: int
+    """What it is listed by."""
+    name: str
+    letters: int
+    first: int
+    last: int
 
 
 class _Kept:
-    """Groups as the counts have them."""
+    """Groups as the counts have them, with what was noted and not summed up yet."""
 
     def __init__(self, connection: sqlite3.Connection, namespace: str | None, hour: int, moment: int) -> None:
         self._connection = connection
         self._hour = hour
         self._moment = moment
+        self._noted: dict[str, list[GroupChange]] = {}
+        for (known, name), change in counts.noted(connection).groups.items():
+            if namespace in (None, known):
+                self._noted.setdefault(name, []).append(change)
         if namespace is None:
-            names = connection.execute("SELECT DISTINCT namespace FROM counts WHERE facet = 'all' LIMIT 2").fetchall()
+            names = connection.execute("SELECT DISTINCT namespace FROM groups LIMIT 2").fetchall()
             # One namespace is the usual case; then nothing has to be summed over several.
-            namespace = names[0][0] if len(names) == 1 else None
+            self._is_alone = len(names) < 2
+        else:
+            self._is_alone = True
         self._namespace = namespace
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        by = _LISTED_BY[order]
-        grown, parameters = "", []
+        by, source, parameters = _LISTED_BY[order], *self._source(order)
+        # As many more as may be listed elsewhere than the counts have them.
+        kept = _cut(self._connection, source, parameters, by, limit + len(self._noted), last)
+        rows = [row for row in kept if row.name not in self._noted]
+        for names in pieces(list(self._noted)):
+            sql = f"SELECT {by}, fingerprint, count, first_seen, last_seen FROM ({source}) WHERE fingerprint IN ({marks(len(names))})"
+            known = {row.name: row for row in map(Row._make, self._connection.execute(sql, [*parameters, *filled(names)]))}
+            rows += [row for name in names if (row := self._corrected(name, known.get(name), order)) is not None]
+        if last is not None:
+            rows = [row for row in rows if row[:2] < (last.value, last.fingerprint)]
+        return sorted(rows, reverse=True)[:limit]
+
+    def _source(self, order: GroupOrder) -> tuple[str, list[str]]:
+        """A statement that gives all groups, each with its growth if it is listed by that."""
+        grown, grows = "", "0"
         if order is GroupOrder.GROWTH:
             hour = self._hour
             grown = f"""
@@ -82,18 +108,40 @@ class _Kept:
                     FROM group_hours h WHERE h.hour BETWEEN {hour - 3} AND {hour} GROUP BY h.number
                 ) h ON h.number = g.number
             """
-        growth = "coalesce(h.growth, 0)" if grown else "0"
-        if self._namespace is not None:
-            source = (
-                f"SELECT fingerprint, count, first_seen, last_seen, {growth} AS growth FROM groups g {grown} WHERE namespace = ?"
+            grows = "coalesce(h.growth, 0)"
+        where, parameters = ("", []) if self._namespace is None else ("WHERE namespace = ?", [self._namespace])
+        if self._is_alone:
+            return (
+                f"SELECT fingerprint, count, first_seen, last_seen, {grows} AS growth FROM groups g {grown} {where}",
+                parameters,
             )
-            parameters.append(self._namespace)
-        else:
-            source = f"""
-                SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
-                    sum({growth}) AS growth FROM groups g {grown} GROUP BY fingerprint
-            """
-        return _cut(self._connection, source, parameters, by, limit, last)
+        summed = f"""
+            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
+                sum({grows}) AS growth FROM groups g {grown} {where} GROUP BY fingerprint
+        """
+        return summed, parameters
+
+    def _corrected(self, name: str, known: Row | None, order: GroupOrder) -> Row | None:
+        """A group with what was noted of it; None when none of its letters is left."""
+        notes = self._noted[name]
+        count = sum(sum(note.statuses.values()) for note in notes) + (known.letters if known else 0)
+        if not count:
+            return None
+        firsts = [note.first for note in notes if note.first is not None] + ([known.first] if known else [])
+        lasts = [note.last for note in notes if note.last is not None] + ([known.last] if known else [])
+        first, last = (self._ends(name)) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
+        recent = [sum(note.hours[self._hour - 3 + number] for note in notes) for number in range(4)]
+        key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(recent)}[order]
+        if order is GroupOrder.GROWTH and known is not None:
+            key += known.key
+        return Row(key, name, count, first, last)
+
+    def _ends(self, name: str) -> tuple[int, int]:
+        """When the first and the last of a group's letters came."""
+        within, parameters = self._within()
+        sql = f"SELECT min(l.dead_lettered_at), max(l.dead_lettered_at) FROM letters l WHERE l.fingerprint = ? AND {within}"
+        first, last = self._connection.execute(sql, [name, *parameters]).fetchone()
+        return first, last
 
     def statuses(self, names: Sequence[str]) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {name: Counter() for name in names}
@@ -102,6 +150,9 @@ class _Kept:
             f"SELECT fingerprint, {', '.join(STORED)} FROM groups {among}", parameters
         ):
             found[name].update(dict(zip((status.value for status in STORED), numbers, strict=True)))
+        for name in names:
+            for note in self._noted.get(name, ()):
+                found[name].update(note.statuses)
         for values, status in counts.leased(self._connection, self._moment):
             name = values[Field.GROUP]
             if name in found and self._namespace in (None, values[Field.NAMESPACE]):
@@ -119,11 +170,16 @@ class _Kept:
         """
         for name, hour, count in self._connection.execute(sql, parameters):
             found[name][hour] += count
+        for name in names:
+            for note in self._noted.get(name, ()):
+                found[name].update(note.hours)
         return found
 
-    def latest(self, ends: Sequence[tuple[str, int]]) -> list[bytes]:
-        condition, parameters = ("l.namespace = ?", [self._namespace]) if self._namespace is not None else ("true", [])
-        return _latest(self._connection, ends, condition, parameters)
+    def latest(self, rows: Sequence[Row]) -> list[bytes]:
+        return _latest(self._connection, rows, *self._within())
+
+    def _within(self) -> Condition:
+        return ("true", []) if self._namespace is None else ("l.namespace = ?", [self._namespace])
 
     def _among(self, names: Sequence[str]) -> tuple[str, list[Any]]:
         among = f"WHERE fingerprint IN ({marks(len(names))})"
@@ -143,11 +199,11 @@ class _Scanned:
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
         early, middle, late = ((self._hour + 1 - number) * HOUR for number in (4, 2, 0))
-        growth = f"sum((l.dead_lettered_at >= {middle} AND l.dead_lettered_at < {late})"
-        growth += f" - (l.dead_lettered_at >= {early} AND l.dead_lettered_at < {middle}))"
+        grown = f"sum((l.dead_lettered_at >= {middle} AND l.dead_lettered_at < {late})"
+        grown += f" - (l.dead_lettered_at >= {early} AND l.dead_lettered_at < {middle}))"
         source = f"""
             SELECT l.fingerprint AS fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first_seen,
-                max(l.dead_lettered_at) AS last_seen, {growth} AS growth
+                max(l.dead_lettered_at) AS last_seen, {grown} AS growth
             FROM letters l WHERE {self._condition} GROUP BY l.fingerprint
         """
         return _cut(self._connection, source, self._parameters, _LISTED_BY[order], limit, last)
@@ -174,8 +230,8 @@ class _Scanned:
             found[name][hour] += count
         return found
 
-    def latest(self, ends: Sequence[tuple[str, int]]) -> list[bytes]:
-        return _latest(self._connection, ends, self._condition, self._parameters)
+    def latest(self, rows: Sequence[Row]) -> list[bytes]:
+        return _latest(self._connection, rows, self._condition, self._parameters)
 
 
 def hour_in(column: str) -> str:
@@ -189,15 +245,16 @@ def _cut(
     """The rows of the source that come next."""
     beyond, behind = ("", []) if last is None else (f"WHERE ({by}, fingerprint) < (?, ?)", [last.value, last.fingerprint])
     sql = f"""
-        SELECT fingerprint, count, first_seen, last_seen FROM ({source}) {beyond}
+        SELECT {by}, fingerprint, count, first_seen, last_seen FROM ({source}) {beyond}
         ORDER BY {by} DESC, fingerprint DESC LIMIT {limit}
     """
-    return connection.execute(sql, [*parameters, *behind]).fetchall()
+    return list(map(Row._make, connection.execute(sql, [*parameters, *behind])))
 
 
-def _latest(
-    connection: sqlite3.Connection, ends: Sequence[tuple[str, int]], condition: str, parameters: Sequence[Any]
-) -> list[bytes]:
+def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str, parameters: Sequence[Any]) -> list[bytes]:
     """The last letter of each group, of those that meet the condition."""
-    sql = f"SELECT l.data FROM letters l WHERE l.fingerprint = ? AND l.dead_lettered_at = ? AND {condition} ORDER BY l.id DESC LIMIT 1"
-    return [connection.execute(sql, [name, end, *parameters]).fetchone()[0] for name, end in ends]
+    sql = f"""
+        SELECT l.data FROM letters l WHERE l.fingerprint = ? AND l.dead_lettered_at = ? AND {condition}
+        ORDER BY l.id DESC LIMIT 1
+    """
+    return [connection.execute(sql, [row.name, row.last, *parameters]).fetchone()[0] for row in rows]

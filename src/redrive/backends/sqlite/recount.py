@@ -7,8 +7,8 @@ import sqlite3
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.groups import hour_in
-from redrive.model.census import STORED, Cell, Census, GroupChange, Kind
-from redrive.model.recount import Differences, Group, compared
+from redrive.model.census import STORED, Cell, Census, Change, Group, GroupChange, Kind, summed
+from redrive.model.recount import Differences, compared
 
 _AT_ONCE = 10_000
 
@@ -26,22 +26,22 @@ def miscounted(connection: sqlite3.Connection) -> Differences:
         while rows := letters.fetchmany(_AT_ONCE):
             for *kind, at in rows:
                 real.seen(Kind(*kind), at)
-        cells = {
-            Cell(namespace, facet, value, status): count
-            for facet, namespace, value, status, count in connection.execute("SELECT * FROM counts")
-        }
-        return compared(real, cells, _kept(connection))
+        return compared(real.change(), _kept(connection))
 
 
 def repaired(connection: sqlite3.Connection, requests: list[Differences]) -> list[None]:
     """Put right what differs."""
     for found in requests:
-        counts.write(connection, found.cells, found.groups)
+        counts.write(connection, found.change)
     return [None] * len(requests)
 
 
-def _kept(connection: sqlite3.Connection) -> dict[Group, GroupChange]:
-    """The groups as the counts have them."""
+def _kept(connection: sqlite3.Connection) -> Change:
+    """The counts as they are kept, with what is noted and not summed up yet."""
+    cells = {
+        Cell(namespace, facet, value, status): count
+        for facet, namespace, value, status, count in connection.execute("SELECT * FROM counts")
+    }
     groups: dict[int, tuple[Group, GroupChange]] = {}
     columns = ", ".join(STORED)
     for number, namespace, name, first, last, *statuses in connection.execute(
@@ -52,4 +52,4 @@ def _kept(connection: sqlite3.Connection) -> dict[Group, GroupChange]:
         groups[number] = (namespace, name), change
     for number, hour, count in connection.execute("SELECT number, hour, count FROM group_hours"):
         groups[number][1].hours[hour] += count
-    return dict(groups.values())
+    return summed([Change(cells, dict(groups.values())), counts.noted(connection)])

@@ -44,34 +44,56 @@ def _texts(query: Query) -> Iterable[Text]:
 
 def waiting(connection: sqlite3.Connection) -> int:
     """How many letters are not indexed yet."""
-    (count,) = connection.execute("SELECT count(*) FROM unindexed").fetchone()
-    return int(count)
+    (again, done, last) = connection.execute(
+        "SELECT (SELECT count(*) FROM unindexed), seq, (SELECT max(seq) FROM letters) FROM indexed"
+    ).fetchone()
+    if last is None or last <= done:
+        return int(again)
+    # A few are counted among the letters themselves; many where letters are smallest, which is an index.
+    among = "letters" if last - done < _FEW else "letters INDEXED BY letters_by_age"
+    (new,) = connection.execute(f"SELECT count(*) FROM {among} WHERE seq > ?", [done]).fetchone()
+    return int(again + new)
 
 
 def index(connection: sqlite3.Connection, most: int) -> None:
-    """Index tracebacks and bodies of some letters, those that have waited the longest."""
-    chosen = "SELECT seq FROM unindexed ORDER BY seq LIMIT ?"
-    sql = f"SELECT l.seq AS note, l.data AS data FROM letters l WHERE l.seq IN ({chosen})"
-    rows = [(int(seq), restored(data)) for seq, data in read_all(connection, sql, [most])]
+    """Index tracebacks and bodies of some letters: those that have changed, then those that have waited the longest."""
+    again = _load(connection, "l.seq IN (SELECT seq FROM unindexed ORDER BY seq LIMIT ?)", [most])
+    new = _load(connection, "l.seq > (SELECT seq FROM indexed) ORDER BY l.seq LIMIT ?", [most - len(again)])
     connection.executemany(
         "INSERT INTO letter_texts (rowid, traceback, body) VALUES (?, ?, ?)",
-        [(seq, traceback_words(letter), body_words(letter)) for seq, letter in rows],
+        [(seq, traceback_words(letter), body_words(letter)) for seq, letter in again + new],
     )
-    connection.execute(f"DELETE FROM unindexed WHERE seq IN ({chosen})", [most])
+    if again:
+        connection.execute("DELETE FROM unindexed WHERE seq <= ?", [max(seq for seq, _ in again)])
+    if new:
+        connection.execute("UPDATE indexed SET seq = ?", [new[-1][0]])
+
+
+def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[tuple[int, Letter]]:
+    sql = f"SELECT l.seq AS note, l.data AS data FROM letters l WHERE {condition}"
+    return [(int(seq), restored(data)) for seq, data in read_all(connection, sql, parameters)]
 
 
 def forget(connection: sqlite3.Connection, letters: Sequence[Letter]) -> None:
-    """Take letters out of the index, which are still stored as they are given here; those that change wait to be indexed anew."""
+    """Take letters out of the index, which are still stored as they are given here; they wait to be indexed again."""
     by_key = {letter.id.bytes: letter for letter in letters}
     rows: list[tuple[int, bytes]] = []
     for keys in pieces(list(by_key)):
-        sql = f"SELECT l.seq, l.id FROM letters l WHERE l.id IN ({marks(len(keys))}) AND l.seq NOT IN (SELECT seq FROM unindexed)"
+        sql = f"""
+            SELECT l.seq, l.id FROM letters l WHERE l.id IN ({marks(len(keys))})
+                AND l.seq <= (SELECT seq FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
+        """
         rows += connection.execute(sql, filled(keys)).fetchall()
     connection.executemany(
         "INSERT INTO letter_texts (letter_texts, rowid, traceback, body) VALUES ('delete', ?, ?, ?)",
         [(seq, traceback_words(by_key[key]), body_words(by_key[key])) for seq, key in rows],
     )
     connection.executemany("INSERT INTO unindexed VALUES (?)", [(seq,) for seq, _ in rows])
+
+
+def lower(connection: sqlite3.Connection) -> None:
+    """After letters were removed: a new letter may get the number of one that is gone, and is not indexed for that."""
+    connection.execute("UPDATE indexed SET seq = min(seq, coalesce((SELECT max(seq) FROM letters), 0))")
 
 
 def reads_otherwise(before: Letter, after: Letter) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from redrive.backends.sqlite import texts
+from redrive.backends.sqlite import counts, texts
 from redrive.model.census import Backlog
 
 _PAGES = 100
@@ -17,13 +17,14 @@ def backlog(connection: sqlite3.Connection) -> Backlog:
     """What is left to do."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (size,) = connection.execute("PRAGMA page_size").fetchone()
-    return Backlog(texts=texts.waiting(connection), space=max(0, free - _SPARE) * size)
+    return Backlog(texts=texts.waiting(connection), counts=counts.waiting(connection), space=max(0, free - _SPARE) * size)
 
 
 def tidied(connection: sqlite3.Connection, requests: list[int]) -> list[Backlog]:
     """Do some of it, within a transaction that others may share."""
     for most in requests:
         texts.index(connection, most)
+        counts.fold(connection)
         if backlog(connection).space:
             connection.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()
     return [backlog(connection)] * len(requests)

@@ -1,6 +1,11 @@
--- How many letters there are, of each kind that people ask for. Every transaction that changes letters changes these too: it
--- inserts what it changes into `census`, all in one statement, and the triggers put it where it belongs. A count that comes
--- down to nothing is removed.
+-- How many letters there are, of each kind that people ask for. Every transaction that changes letters notes here what that does
+-- to the counts: one row, so that little is written where one letter comes. Now and then the notes are summed up.
+CREATE TABLE changes (
+    number INTEGER PRIMARY KEY,
+    data   BLOB NOT NULL
+) STRICT;
+
+-- The counts, without what is still among the changes. One that comes down to nothing is removed.
 CREATE TABLE counts (
     facet     TEXT NOT NULL, -- what is counted by: source, category, error, policy, hour; or all
     namespace TEXT NOT NULL,
@@ -36,7 +41,7 @@ CREATE TABLE group_hours (
     PRIMARY KEY (hour, number)
 ) STRICT, WITHOUT ROWID;
 
--- What can be inserted here. For `kind` cell: a change of `counts`. For group: a change of a group's letters of one status, and
+-- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. For `kind` cell: a change of `counts`. For group: a change of a group's letters of one status, and
 -- the first and the last instant of those that came. For hour: a change of a group's letters of one hour, in `first`. For
 -- shaken: letters have left the group; its ends have to be looked up.
 CREATE VIEW census (kind, facet, namespace, value, status, count, first, last) AS SELECT '', '', '', '', '', 0, 0, 0 WHERE false;

@@ -7,12 +7,13 @@ CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', conte
 -- time: who changes a letter brings the words that it was indexed by, to take them out.
 CREATE VIRTUAL TABLE letter_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
 
--- Letters that wait to be indexed.
+-- One row: letters up to this number are indexed. But for those that have changed since, which wait to be indexed again.
+CREATE TABLE indexed (seq INTEGER NOT NULL) STRICT;
+INSERT INTO indexed VALUES (0);
 CREATE TABLE unindexed (seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TRIGGER letters_come AFTER INSERT ON letters BEGIN
     INSERT INTO message_words (rowid, words) VALUES (new.seq, new.words);
-    INSERT INTO unindexed VALUES (new.seq);
 END;
 
 CREATE TRIGGER letters_change AFTER UPDATE OF words ON letters WHEN old.words <> new.words BEGIN
