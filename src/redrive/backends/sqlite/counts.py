@@ -15,7 +15,7 @@ from redrive.model.hours import HOUR
 from redrive.model.query import Field
 from redrive.model.status import Status
 
-_CENSUS = ("kind", "facet", "namespace", "value", "status", "count", "first", "last")
+_CENSUS = ("kind", "facet", "namespace", "value", "status", "count", "first", "last", "hour")
 _NEVER = 2**63 - 1, -(2**63)
 """The first and the last of no letters."""
 
@@ -33,30 +33,39 @@ _MOST = 64
 
 
 def write(connection: sqlite3.Connection, change: Change) -> None:
-    """Note what a transaction has changed; now and then sum up what was noted."""
-    if not change:
-        return
-    number = connection.execute("INSERT INTO changes (data) VALUES (?)", [_encode(change)]).lastrowid
-    if number is not None and (number >= _MOST or len(change.groups) >= _MOST):
-        fold(connection)
+    """Note what a transaction has changed; now and then sum up what was noted. Much is not noted first."""
+    if len(change.groups) >= _MOST:
+        _sum_up(connection, change)
+    elif change:
+        number = connection.execute("INSERT INTO changes (data) VALUES (?)", [_encode(change)]).lastrowid
+        if number is not None and number >= _MOST:
+            fold(connection)
 
 
 def fold(connection: sqlite3.Connection) -> None:
     """Sum up what was noted."""
-    total = noted(connection)
-    rows: list[tuple[Any, ...]] = [
-        ("cell", facet, namespace, value, status, count, None, None)
-        for (namespace, facet, value, status), count in total.cells.items()
-    ]
-    for (namespace, name), group in total.groups.items():
+    _sum_up(connection, noted(connection))
+    connection.execute("DELETE FROM changes")
+
+
+def _sum_up(connection: sqlite3.Connection, change: Change) -> None:
+    rows: list[tuple[Any, ...]] = []
+    for (namespace, facet, value, status), count in change.cells.items():
+        rows.append(("cell", facet, namespace, value, status, count, None, None, None))
+        if count < 0:
+            rows.append(("cell gone", facet, namespace, value, status, None, None, None, None))
+    for (namespace, name), group in change.groups.items():
         first, last = _NEVER if group.first is None else (group.first, group.last)
         # When as many came as left, the counts stay, and the ends may not.
         statuses = [one for one in group.statuses.items() if one[1]] or [(Status.PENDING.value, 0)]
-        rows += [("group", "", namespace, name, status, count, first, last) for status, count in statuses]
-        rows += [("hour", "", namespace, name, "", count, hour, None) for hour, count in group.hours.items() if count]
-    rows += [("shaken", "", *group, "", 0, None, None) for group, change in total.groups.items() if change.is_shaken]
+        rows += [("group", "", namespace, name, status, count, first, last, None) for status, count in statuses]
+        for hour, count in group.hours.items():
+            rows.append(("hour", "", namespace, name, "", count, None, None, hour))
+            if count <= 0:
+                rows.append(("hour gone", "", namespace, name, "", None, None, None, hour))
+        if group.is_shaken:
+            rows.append(("shaken", "", namespace, name, "", None, None, None, None))
     write_rows(connection, "census", _CENSUS, rows, "")
-    connection.execute("DELETE FROM changes")
 
 
 def noted(connection: sqlite3.Connection) -> Change:

@@ -104,20 +104,20 @@ class _Kept:
             hour = self._hour
             grown = f"""
                 LEFT JOIN (
-                    SELECT h.number, sum(CASE WHEN h.hour > {hour - 2} THEN h.count ELSE -h.count END) AS growth
-                    FROM group_hours h WHERE h.hour BETWEEN {hour - 3} AND {hour} GROUP BY h.number
-                ) h ON h.number = g.number
+                    SELECT h.namespace, h.fingerprint, sum(CASE WHEN h.hour > {hour - 2} THEN h.count ELSE -h.count END) AS growth
+                    FROM group_hours h WHERE h.hour BETWEEN {hour - 3} AND {hour} GROUP BY h.namespace, h.fingerprint
+                ) h ON h.namespace = g.namespace AND h.fingerprint = g.fingerprint
             """
             grows = "coalesce(h.growth, 0)"
-        where, parameters = ("", []) if self._namespace is None else ("WHERE namespace = ?", [self._namespace])
+        where, parameters = ("", []) if self._namespace is None else ("WHERE g.namespace = ?", [self._namespace])
         if self._is_alone:
             return (
-                f"SELECT fingerprint, count, first_seen, last_seen, {grows} AS growth FROM groups g {grown} {where}",
+                f"SELECT g.fingerprint, g.count, g.first_seen, g.last_seen, {grows} AS growth FROM groups g {grown} {where}",
                 parameters,
             )
         summed = f"""
-            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
-                sum({grows}) AS growth FROM groups g {grown} {where} GROUP BY fingerprint
+            SELECT g.fingerprint, sum(g.count) AS count, min(g.first_seen) AS first_seen, max(g.last_seen) AS last_seen,
+                sum({grows}) AS growth FROM groups g {grown} {where} GROUP BY g.fingerprint
         """
         return summed, parameters
 
@@ -165,8 +165,8 @@ class _Kept:
         among, parameters = self._among(names)
         shown = ", ".join(str(self._hour - number) for number in range(SHOWN))
         sql = f"""
-            SELECT g.fingerprint, h.hour, h.count FROM (SELECT fingerprint, number FROM groups {among}) g
-            CROSS JOIN group_hours h ON h.hour IN ({shown}) AND h.number = g.number
+            SELECT g.fingerprint, h.hour, h.count FROM (SELECT namespace, fingerprint FROM groups {among}) g
+            CROSS JOIN group_hours h ON h.hour IN ({shown}) AND h.namespace = g.namespace AND h.fingerprint = g.fingerprint
         """
         for name, hour, count in self._connection.execute(sql, parameters):
             found[name][hour] += count

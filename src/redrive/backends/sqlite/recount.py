@@ -42,14 +42,14 @@ def _kept(connection: sqlite3.Connection) -> Change:
         Cell(namespace, facet, value, status): count
         for facet, namespace, value, status, count in connection.execute("SELECT * FROM counts")
     }
-    groups: dict[int, tuple[Group, GroupChange]] = {}
+    groups: dict[Group, GroupChange] = {}
     columns = ", ".join(STORED)
-    for number, namespace, name, first, last, *statuses in connection.execute(
-        f"SELECT number, namespace, fingerprint, first_seen, last_seen, {columns} FROM groups"
+    for namespace, name, first, last, *statuses in connection.execute(
+        f"SELECT namespace, fingerprint, first_seen, last_seen, {columns} FROM groups"
     ):
         change = GroupChange(first=first, last=last)
         change.statuses.update({status.value: count for status, count in zip(STORED, statuses, strict=True) if count})
-        groups[number] = (namespace, name), change
-    for number, hour, count in connection.execute("SELECT number, hour, count FROM group_hours"):
-        groups[number][1].hours[hour] += count
-    return summed([Change(cells, dict(groups.values())), counts.noted(connection)])
+        groups[namespace, name] = change
+    for hour, namespace, name, count in connection.execute("SELECT * FROM group_hours"):
+        groups.setdefault((namespace, name), GroupChange()).hours[hour] += count
+    return summed([Change(cells, groups), counts.noted(connection)])

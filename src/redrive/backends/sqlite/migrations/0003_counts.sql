@@ -17,7 +17,6 @@ CREATE TABLE counts (
 
 -- Letters that failed in the same way, a row for each namespace they are in.
 CREATE TABLE groups (
-    number      INTEGER PRIMARY KEY,
     namespace   TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     pending     INTEGER NOT NULL,
@@ -30,28 +29,34 @@ CREATE TABLE groups (
     count       INTEGER AS (pending + redriven + exhausted + quarantined + completed + archived + discarded),
     first_seen  INTEGER NOT NULL,
     last_seen   INTEGER NOT NULL,
-    UNIQUE (namespace, fingerprint)
-) STRICT;
+    PRIMARY KEY (namespace, fingerprint)
+) STRICT, WITHOUT ROWID;
 
 -- How many of a group came in each hour. The hour is first, so that new letters are counted in one place of the file.
 CREATE TABLE group_hours (
-    hour   INTEGER NOT NULL,
-    number INTEGER NOT NULL, -- of the group
-    count  INTEGER NOT NULL,
-    PRIMARY KEY (hour, number)
+    hour        INTEGER NOT NULL,
+    namespace   TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    count       INTEGER NOT NULL,
+    PRIMARY KEY (hour, namespace, fingerprint)
 ) STRICT, WITHOUT ROWID;
 
--- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. For `kind` cell: a change of `counts`. For group: a change of a group's letters of one status, and
--- the first and the last instant of those that came. For hour: a change of a group's letters of one hour, in `first`. For
--- shaken: letters have left the group; its ends have to be looked up.
-CREATE VIEW census (kind, facet, namespace, value, status, count, first, last) AS SELECT '', '', '', '', '', 0, 0, 0 WHERE false;
+-- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. By `kind`:
+-- cell:      a change of `counts`; cell gone: remove it if it has come down to nothing
+-- group:     a change of a group's letters of one status, with the first and the last instant of those that came
+-- hour:      a change of a group's letters of one hour; hour gone: remove it if it has come down to nothing
+-- shaken:    letters have left the group; remove it if none is left, else look up its ends
+CREATE VIEW census (kind, facet, namespace, value, status, count, first, last, hour) AS
+    SELECT '', '', '', '', '', 0, 0, 0, 0 WHERE false;
 
 CREATE TRIGGER census_cell INSTEAD OF INSERT ON census WHEN new.kind = 'cell' BEGIN
     INSERT INTO counts VALUES (new.facet, new.namespace, new.value, new.status, new.count)
         ON CONFLICT DO UPDATE SET count = count + excluded.count;
+END;
+
+CREATE TRIGGER census_cell_gone INSTEAD OF INSERT ON census WHEN new.kind = 'cell gone' BEGIN
     DELETE FROM counts
-        WHERE new.count < 0 AND facet = new.facet AND namespace = new.namespace AND value = new.value AND status = new.status
-        AND count = 0;
+        WHERE facet = new.facet AND namespace = new.namespace AND value = new.value AND status = new.status AND count = 0;
 END;
 
 CREATE TRIGGER census_group INSTEAD OF INSERT ON census WHEN new.kind = 'group' BEGIN
@@ -64,20 +69,21 @@ CREATE TRIGGER census_group INSTEAD OF INSERT ON census WHEN new.kind = 'group' 
             (new.status = 'quarantined') * new.count, (new.status = 'completed') * new.count, (new.status = 'archived') * new.count,
             (new.status = 'discarded') * new.count, new.first, new.last
         )
-        ON CONFLICT (namespace, fingerprint) DO UPDATE SET
+        ON CONFLICT DO UPDATE SET
             pending = pending + excluded.pending, redriven = redriven + excluded.redriven,
             exhausted = exhausted + excluded.exhausted, quarantined = quarantined + excluded.quarantined,
-            completed = completed + excluded.completed, archived = archived + excluded.archived, discarded = discarded + excluded.discarded,
+            completed = completed + excluded.completed, archived = archived + excluded.archived,
+            discarded = discarded + excluded.discarded,
             first_seen = min(first_seen, excluded.first_seen), last_seen = max(last_seen, excluded.last_seen);
 END;
 
 CREATE TRIGGER census_hour INSTEAD OF INSERT ON census WHEN new.kind = 'hour' BEGIN
-    INSERT INTO group_hours
-        SELECT new.first, number, new.count FROM groups WHERE namespace = new.namespace AND fingerprint = new.value
+    INSERT INTO group_hours VALUES (new.hour, new.namespace, new.value, new.count)
         ON CONFLICT DO UPDATE SET count = count + excluded.count;
-    DELETE FROM group_hours
-        WHERE new.count < 0 AND hour = new.first AND count = 0
-        AND number = (SELECT number FROM groups WHERE namespace = new.namespace AND fingerprint = new.value);
+END;
+
+CREATE TRIGGER census_hour_gone INSTEAD OF INSERT ON census WHEN new.kind = 'hour gone' BEGIN
+    DELETE FROM group_hours WHERE hour = new.hour AND namespace = new.namespace AND fingerprint = new.value AND count = 0;
 END;
 
 CREATE TRIGGER census_shaken INSTEAD OF INSERT ON census WHEN new.kind = 'shaken' BEGIN
