@@ -6,6 +6,7 @@ from redrive.testing.kit.claiming import Claiming
 from redrive.testing.kit.counting import Counting
 from redrive.testing.kit.finding import Finding
 from redrive.testing.kit.holding import Holding
+from redrive.testing.kit.kept import Kept
 from redrive.testing.kit.kills import Kills
 from redrive.testing.kit.machine import Sequences
 from redrive.testing.kit.mending import Mending
@@ -18,7 +19,7 @@ from redrive.testing.kit.waiting import Waiting
 
 
 class LetterStoreContract(
-    Holding, Finding, Counting, Searching, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills
+    Holding, Finding, Counting, Searching, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills, Kept
 ):
     """What every `LetterStore` owes its callers.
 
