@@ -32,7 +32,8 @@ def planned(connection: sqlite3.Connection, query: Query, now: datetime) -> Plan
     rare = texts.rare(connection, query)
     parts = list(conjuncts(query))
     is_few = any(part in rare if isinstance(part, Text) else _is_retrying(part) for part in parts)
-    driver = None if is_few else _driver(connection, parts)
+    # Letters whose numbers are known need no index.
+    driver = Field.ID if is_few else _driver(connection, parts)
     return Plan(*compiled(query, now, rare=rare, driver=driver), is_few)
 
 

@@ -1,0 +1,123 @@
+"""What looking costs on SQLite, in steps of its engine: the same however many letters there are."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+from functools import lru_cache
+
+import pytest
+
+from redrive.backends.sqlite import finding, groups, texts, upkeep
+from redrive.model.letter import Letter
+from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Order, Query, Text
+from redrive.model.status import Status
+from redrive.model.texts import Where
+from redrive.testing import START, failure, letter
+from tests.unit.sqlite_use import filled, steps
+
+FEW, MANY = 400, 4000
+NOW = START + timedelta(days=400)
+
+
+def made(number: int, count: int) -> Letter:
+    """Of all letters five are of a source, an error and a status of their own, and have words of their own; they are the oldest."""
+    is_rare = number < 5
+    return letter(
+        str(number),
+        source="rare" if is_rare else "orders",
+        at=START + timedelta(minutes=number),
+        status=Status.EXHAUSTED if is_rare else Status.PENDING,
+        failure=failure(
+            "a.Rare" if is_rare else "a.Common",
+            "a needle in common hay" if is_rare else f"common hay {number}",
+            fingerprint="rare" if is_rare else f"group {number % 40}",
+        ),
+        body=b"needle in common" if is_rare else b"common",
+    )
+
+
+@lru_cache
+def stored(count: int) -> sqlite3.Connection:
+    connection = filled([made(number, count) for number in range(count)])
+    upkeep.tidied(connection, [count])
+    return connection
+
+
+QUESTIONS: dict[str, Query] = {
+    "everything": EVERYTHING,
+    "a common status": Is(Field.STATUS, "pending"),
+    "a rare status": Is(Field.STATUS, "exhausted"),
+    "a rare source of a namespace": And((Is(Field.NAMESPACE, "default"), Is(Field.SOURCE, "rare"))),
+    "a rare error": Is(Field.ERROR, "Rare"),
+    "a rare error in full": Is(Field.ERROR, "a.Rare"),
+    "a rare source with a common error": And((Is(Field.ERROR, "Common"), Is(Field.SOURCE, "rare"))),
+    "a common source with a rare error": And((Is(Field.SOURCE, "orders"), Is(Field.ERROR, "Rare"))),
+    "a rare group with a common status": And((Is(Field.STATUS, "pending"), Is(Field.GROUP, "rare"))),
+    "what somebody holds": Is(Field.STATUS, "retrying"),
+    "rare words": Text("a needle"),
+    "rare words of a common status": And((Is(Field.STATUS, "pending"), Text("needle"))),
+    "rare words in bodies": Text("needle", Where.BODY),
+    "rare words anywhere": Text("needle", Where.ANYWHERE),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_page_costs_the_same_however_many_letters_there_are(question: str) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        finding.page(connection, QUESTIONS[question], Order.NEWEST, 10, None, NOW)
+
+    # An index of words grows in levels.
+    assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST, Order.UPDATED])
+def test_every_order_comes_from_an_index(order: Order) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        page = finding.page(connection, EVERYTHING, order, 10, None, NOW)
+        finding.page(connection, EVERYTHING, order, 10, page.next, NOW)
+
+    assert steps(stored(MANY), look) <= 1.2 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize("where", [Where.MESSAGE, Where.BODY, Where.ANYWHERE])
+def test_words_that_most_letters_have_are_looked_for_in_one_letter_after_another(
+    monkeypatch: pytest.MonkeyPatch, where: Where
+) -> None:
+    monkeypatch.setattr(texts, "_FEW", 50)
+
+    def look(connection: sqlite3.Connection) -> None:
+        assert len(finding.page(connection, Text("common", where), Order.NEWEST, 10, None, NOW).letters) == 10
+
+    # The index still has to say that they are many.
+    assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [EVERYTHING, Is(Field.NAMESPACE, "default"), Is(Field.SOURCE, "orders"), Is(Field.STATUS, "pending")],
+    ids=["everything", "a namespace", "a source", "a status"],
+)
+def test_counts_are_kept(query: Query) -> None:
+    def count(connection: sqlite3.Connection) -> None:
+        assert finding.count(connection, query, NOW) > 100
+        finding.tally(connection, Field.STATUS, query, NOW)
+
+    assert steps(stored(MANY), count) <= 1.2 * steps(stored(FEW), count)
+
+
+@pytest.mark.parametrize("by", [Field.SOURCE, Field.CATEGORY, Field.ERROR, Field.GROUP, Field.NAMESPACE, Field.POLICY])
+def test_tallies_are_kept(by: Field) -> None:
+    def count(connection: sqlite3.Connection) -> None:
+        assert finding.tally(connection, by, Is(Field.NAMESPACE, "default"), NOW)
+
+    assert steps(stored(MANY), count) <= 1.2 * steps(stored(FEW), count)
+
+
+@pytest.mark.parametrize("order", list(GroupOrder))
+def test_groups_are_kept(order: GroupOrder) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        page = groups.listed(connection, EVERYTHING, order, 10, None, NOW)
+        assert len(page.groups) == 10
+
+    assert steps(stored(MANY), look) <= 1.5 * steps(stored(FEW), look)
