@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import msgpack
 
 from redrive.backends.sqlite.rows import write_rows
-from redrive.model.census import ALL, HOURS, STORED, Change, Scope, hour_number, hour_text, summed
+from redrive.model.census import ALL, HOURS, STORED, Cell, Change, Group, GroupChange, Scope, hour_number, hour_text, summed
 from redrive.model.hours import HOUR
 from redrive.model.query import Field
 from redrive.model.status import Status
@@ -27,17 +27,21 @@ _LEASED = """
 
 _encode = msgpack.Encoder().encode
 # A note's counters travel as plain maps.
-_decode = msgpack.Decoder(Change, dec_hook=lambda counter, plain: counter(plain)).decode
+_decode_groups = msgpack.Decoder(dict[Group, GroupChange], dec_hook=lambda counter, plain: counter(plain)).decode
+_decode_cells = msgpack.Decoder(dict[Cell, int]).decode
 _MOST = 64
 """Changes that may wait to be summed up: readers add them to what they read."""
+_MOST_GROUPS = 16
+"""Groups that one of them may speak of."""
 
 
 def write(connection: sqlite3.Connection, change: Change) -> None:
     """Note what a transaction has changed; now and then sum up what was noted. Much is not noted first."""
-    if len(change.groups) >= _MOST:
+    if len(change.groups) > _MOST_GROUPS:
         _sum_up(connection, change)
     elif change:
-        number = connection.execute("INSERT INTO changes (data) VALUES (?)", [_encode(change)]).lastrowid
+        note = [_encode(change.cells), _encode(change.groups)]
+        number = connection.execute("INSERT INTO changes (cells, groups) VALUES (?, ?)", note).lastrowid
         if number is not None and number >= _MOST:
             fold(connection)
 
@@ -70,7 +74,17 @@ def _sum_up(connection: sqlite3.Connection, change: Change) -> None:
 
 def noted(connection: sqlite3.Connection) -> Change:
     """The sum of what was noted and not summed up yet."""
-    return summed(_decode(data) for (data,) in connection.execute("SELECT data FROM changes"))
+    return summed([Change(noted_cells(connection)), Change(groups=noted_groups(connection))])
+
+
+def noted_cells(connection: sqlite3.Connection) -> dict[Cell, int]:
+    """Of the counts."""
+    return summed(Change(_decode_cells(data)) for (data,) in connection.execute("SELECT cells FROM changes")).cells
+
+
+def noted_groups(connection: sqlite3.Connection) -> dict[Group, GroupChange]:
+    """Of the groups."""
+    return summed(Change(groups=_decode_groups(data)) for (data,) in connection.execute("SELECT groups FROM changes")).groups
 
 
 def waiting(connection: sqlite3.Connection) -> int:
@@ -158,12 +172,14 @@ def _noted(
     connection: sqlite3.Connection, facet: str, scope: Scope, span: tuple[str, str] | None
 ) -> Iterator[tuple[str, str, str, int]]:
     """What was noted and not summed up yet of this facet within the scope."""
-    change = noted(connection)
     if facet == Field.GROUP:
-        cells = [((*group, status), count) for group, one in change.groups.items() for status, count in one.statuses.items()]
+        groups = noted_groups(connection)
+        cells = [((*group, status), count) for group, one in groups.items() for status, count in one.statuses.items()]
     else:
         cells = [
-            ((cell.namespace, cell.value, cell.status), count) for cell, count in change.cells.items() if cell.facet == facet
+            ((cell.namespace, cell.value, cell.status), count)
+            for cell, count in noted_cells(connection).items()
+            if cell.facet == facet
         ]
     for (namespace, value, status), count in cells:
         is_meant = scope.namespace in (None, namespace) and (scope.facet is None or value == scope.value)

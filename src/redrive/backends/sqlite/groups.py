@@ -73,7 +73,7 @@ class _Kept:
         self._hour = hour
         self._moment = moment
         self._noted: dict[str, list[GroupChange]] = {}
-        for (known, name), change in counts.noted(connection).groups.items():
+        for (known, name), change in counts.noted_groups(connection).items():
             if namespace in (None, known):
                 self._noted.setdefault(name, []).append(change)
         if namespace is None:
@@ -85,55 +85,60 @@ class _Kept:
         self._namespace = namespace
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        by, source, parameters = _LISTED_BY[order], *self._source(order)
-        # As many more as may be listed elsewhere than the counts have them.
-        kept = _cut(self._connection, source, parameters, by, limit + len(self._noted), last)
-        rows = [row for row in kept if row.name not in self._noted]
-        for names in pieces(list(self._noted)):
-            sql = f"SELECT {by}, fingerprint, count, first_seen, last_seen FROM ({source}) WHERE fingerprint IN ({marks(len(names))})"
-            known = {row.name: row for row in map(Row._make, self._connection.execute(sql, [*parameters, *filled(names)]))}
-            rows += [row for name in names if (row := self._corrected(name, known.get(name), order)) is not None]
-        if last is not None:
-            rows = [row for row in rows if row[:2] < (last.value, last.fingerprint)]
+        by, source = _LISTED_BY[order], self._source()
+        grown = self._grown() if order is GroupOrder.GROWTH else {}
+        # Groups that are listed elsewhere than the rows of their table have them, so that as many more are looked at.
+        moved = list(self._noted.keys() | grown.keys())
+        kept = self._kept(*source, order, limit + len(moved), last)
+        rows = [row for row in kept if row.name not in self._noted and row.name not in grown]
+        for names in pieces(moved):
+            sql = f"SELECT {by}, fingerprint, count, first_seen, last_seen FROM ({source[0]}) WHERE fingerprint IN ({marks(len(names))})"
+            known = {row.name: row for row in map(Row._make, self._connection.execute(sql, [*source[1], *filled(names)]))}
+            corrected = (self._corrected(name, known.get(name), order, grown.get(name, 0)) for name in names)
+            rows += [row for row in corrected if row is not None and (last is None or row[:2] < (last.value, last.fingerprint))]
         return sorted(rows, reverse=True)[:limit]
 
-    def _source(self, order: GroupOrder) -> tuple[str, list[str]]:
-        """A statement that gives all groups, each with its growth if it is listed by that."""
-        grown, grows = "", "0"
-        if order is GroupOrder.GROWTH:
-            hour = self._hour
-            grown = f"""
-                LEFT JOIN (
-                    SELECT h.namespace, h.fingerprint, sum(CASE WHEN h.hour > {hour - 2} THEN h.count ELSE -h.count END) AS growth
-                    FROM group_hours h WHERE h.hour BETWEEN {hour - 3} AND {hour} GROUP BY h.namespace, h.fingerprint
-                ) h ON h.namespace = g.namespace AND h.fingerprint = g.fingerprint
-            """
-            grows = "coalesce(h.growth, 0)"
-        where, parameters = ("", []) if self._namespace is None else ("WHERE g.namespace = ?", [self._namespace])
+    def _kept(self, source: str, parameters: Sequence[Any], order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
+        """The rows that come next, as the table has them: of those that have not grown, each by its name."""
+        if order is not GroupOrder.GROWTH:
+            return _cut(self._connection, source, parameters, _LISTED_BY[order], limit, last)
+        if last is not None and last.value < 0:
+            return []
+        beyond, behind = ("", []) if last is None or last.value > 0 else ("WHERE fingerprint < ?", [last.fingerprint])
+        sql = f"SELECT 0, fingerprint, count, first_seen, last_seen FROM ({source}) {beyond} ORDER BY fingerprint DESC LIMIT {limit}"
+        return list(map(Row._make, self._connection.execute(sql, [*parameters, *behind])))
+
+    def _source(self) -> Condition:
+        """A statement that gives all groups, of which none has grown yet."""
+        where, parameters = ("", []) if self._namespace is None else ("WHERE namespace = ?", [self._namespace])
         if self._is_alone:
-            return (
-                f"SELECT g.fingerprint, g.count, g.first_seen, g.last_seen, {grows} AS growth FROM groups g {grown} {where}",
-                parameters,
-            )
+            return f"SELECT fingerprint, count, first_seen, last_seen, 0 AS growth FROM groups {where}", parameters
         summed = f"""
-            SELECT g.fingerprint, sum(g.count) AS count, min(g.first_seen) AS first_seen, max(g.last_seen) AS last_seen,
-                sum({grows}) AS growth FROM groups g {grown} {where} GROUP BY g.fingerprint
+            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen, 0 AS growth
+            FROM groups {where} GROUP BY fingerprint
         """
         return summed, parameters
 
-    def _corrected(self, name: str, known: Row | None, order: GroupOrder) -> Row | None:
-        """A group with what was noted of it; None when none of its letters is left."""
-        notes = self._noted[name]
+    def _grown(self) -> dict[str, int]:
+        """The groups that letters have come to lately, and by how much each has grown."""
+        where, parameters = ("", []) if self._namespace is None else ("AND namespace = ?", [self._namespace])
+        sql = f"""
+            SELECT fingerprint, sum(CASE WHEN hour > {self._hour - 2} THEN count ELSE -count END) FROM group_hours
+            WHERE hour BETWEEN {self._hour - 3} AND {self._hour} {where} GROUP BY fingerprint
+        """
+        return dict(self._connection.execute(sql, parameters).fetchall())
+
+    def _corrected(self, name: str, known: Row | None, order: GroupOrder, grown: int) -> Row | None:
+        """A group with what was noted of it, and by how much it has grown; None when none of its letters is left."""
+        notes = self._noted.get(name, [])
         count = sum(sum(note.statuses.values()) for note in notes) + (known.letters if known else 0)
         if not count:
             return None
         firsts = [note.first for note in notes if note.first is not None] + ([known.first] if known else [])
         lasts = [note.last for note in notes if note.last is not None] + ([known.last] if known else [])
-        first, last = (self._ends(name)) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
+        first, last = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
         recent = [sum(note.hours[self._hour - 3 + number] for note in notes) for number in range(4)]
-        key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(recent)}[order]
-        if order is GroupOrder.GROWTH and known is not None:
-            key += known.key
+        key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(recent) + grown}[order]
         return Row(key, name, count, first, last)
 
     def _ends(self, name: str) -> tuple[int, int]:

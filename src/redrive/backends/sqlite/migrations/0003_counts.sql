@@ -2,7 +2,8 @@
 -- to the counts: one row, so that little is written where one letter comes. Now and then the notes are summed up.
 CREATE TABLE changes (
     number INTEGER PRIMARY KEY,
-    data   BLOB NOT NULL
+    cells  BLOB NOT NULL,
+    groups BLOB NOT NULL
 ) STRICT;
 
 -- The counts, without what is still among the changes. One that comes down to nothing is removed.
@@ -26,7 +27,7 @@ CREATE TABLE groups (
     completed   INTEGER NOT NULL,
     archived    INTEGER NOT NULL,
     discarded   INTEGER NOT NULL,
-    count       INTEGER AS (pending + redriven + exhausted + quarantined + completed + archived + discarded),
+    count       INTEGER AS (pending + redriven + exhausted + quarantined + completed + archived + discarded) STORED,
     first_seen  INTEGER NOT NULL,
     last_seen   INTEGER NOT NULL,
     PRIMARY KEY (namespace, fingerprint)
