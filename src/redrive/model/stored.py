@@ -10,7 +10,7 @@ from redrive.model.letter import Letter
 SCHEMA = 1
 
 _MARK = bytes([SCHEMA])
-_encode = msgpack.Encoder().encode
+_encode = msgpack.Encoder(uuid_format="bytes").encode
 _decoders = {1: msgpack.Decoder(Letter).decode}
 
 

@@ -38,7 +38,7 @@ _MOST_GROUPS = 16
 def write(connection: sqlite3.Connection, change: Change) -> None:
     """Note what a transaction has changed; now and then sum up what was noted. Much is not noted first."""
     if len(change.groups) > _MOST_GROUPS:
-        _sum_up(connection, change)
+        fold(connection, change)
     elif change:
         note = [_encode(change.cells), _encode(change.groups)]
         number = connection.execute("INSERT INTO changes (cells, groups) VALUES (?, ?)", note).lastrowid
@@ -46,9 +46,9 @@ def write(connection: sqlite3.Connection, change: Change) -> None:
             fold(connection)
 
 
-def fold(connection: sqlite3.Connection) -> None:
-    """Sum up what was noted."""
-    _sum_up(connection, noted(connection))
+def fold(connection: sqlite3.Connection, change: Change = Change()) -> None:
+    """Sum up what was noted, and this change. Never one without the other: a group may have come in one and left in the other."""
+    _sum_up(connection, summed([noted(connection), change]))
     connection.execute("DELETE FROM changes")
 
 

@@ -57,7 +57,7 @@ class _Clerk:
                         source=_SOURCES[b % 3],
                         namespace="other" if a % 5 == 0 else "default",
                         at=START + timedelta(hours=(a + number) % 9),
-                        failure=failure(f"E{b % 4}", fingerprint=f"group {(b + number) % 5}"),
+                        failure=failure(f"E{b % 4}", fingerprint=f"group {(b + number) % 40}"),
                     )
                     for number in range(1 + b % 30)
                 ]
@@ -73,7 +73,7 @@ class _Clerk:
                 acts = [Amendment(id=one.id, act=_ACTS[a % 4], reason="so") for one in page.letters]
                 run(store.amend(acts, now=now))
             case 5:
-                run(store.purge(Is(Field.GROUP, f"group {a % 5}"), limit=1 + b % 9, now=now))
+                run(store.purge(Is(Field.SOURCE, _SOURCES[a % 3]), limit=1 + b % 30, now=now))
             case _:
                 run(store.tidy(b % 40))
 
