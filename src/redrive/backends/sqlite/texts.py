@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.query import matching
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all
+from redrive.model.census import Scope
 from redrive.model.letter import Letter
 from redrive.model.query import And, Not, Or, Query, Text
 from redrive.model.stored import restored
@@ -44,15 +46,8 @@ def _texts(query: Query) -> Iterable[Text]:
 
 def waiting(connection: sqlite3.Connection) -> int:
     """How many letters are not indexed yet."""
-    (again, done, last) = connection.execute(
-        "SELECT (SELECT count(*) FROM unindexed), seq, (SELECT max(seq) FROM letters) FROM indexed"
-    ).fetchone()
-    if last is None or last <= done:
-        return int(again)
-    # A few are counted among the letters themselves; many where letters are smallest, which is an index.
-    among = "letters" if last - done < _FEW else "letters INDEXED BY letters_by_age"
-    (new,) = connection.execute(f"SELECT count(*) FROM {among} WHERE seq > ?", [done]).fetchone()
-    return int(again + new)
+    (done,) = connection.execute("SELECT letters FROM indexed").fetchone()
+    return counts.counted(connection, Scope(), 0) - int(done)
 
 
 def index(connection: sqlite3.Connection, most: int) -> None:
@@ -65,8 +60,8 @@ def index(connection: sqlite3.Connection, most: int) -> None:
     )
     if again:
         connection.execute("DELETE FROM unindexed WHERE seq <= ?", [max(seq for seq, _ in again)])
-    if new:
-        connection.execute("UPDATE indexed SET seq = ?", [new[-1][0]])
+    last = new[-1][0] if new else 0
+    connection.execute("UPDATE indexed SET seq = max(seq, ?), letters = letters + ?", [last, len(again) + len(new)])
 
 
 def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[tuple[int, Letter]]:
@@ -89,6 +84,8 @@ def forget(connection: sqlite3.Connection, letters: Sequence[Letter]) -> None:
         [(seq, traceback_words(by_key[key]), body_words(by_key[key])) for seq, key in rows],
     )
     connection.executemany("INSERT INTO unindexed VALUES (?)", [(seq,) for seq, _ in rows])
+    if rows:
+        connection.execute("UPDATE indexed SET letters = letters - ?", [len(rows)])
 
 
 def lower(connection: sqlite3.Connection) -> None:

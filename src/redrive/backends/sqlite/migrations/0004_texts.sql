@@ -7,9 +7,13 @@ CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', conte
 -- time: who changes a letter brings the words that it was indexed by, to take them out.
 CREATE VIRTUAL TABLE letter_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
 
--- One row: letters up to this number are indexed. But for those that have changed since, which wait to be indexed again.
-CREATE TABLE indexed (seq INTEGER NOT NULL) STRICT;
-INSERT INTO indexed VALUES (0);
+-- One row: letters up to this number are indexed, but for those that have changed since, which wait to be indexed again; and how
+-- many letters that makes.
+CREATE TABLE indexed (
+    seq     INTEGER NOT NULL,
+    letters INTEGER NOT NULL
+) STRICT;
+INSERT INTO indexed VALUES (0, 0);
 CREATE TABLE unindexed (seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TRIGGER letters_come AFTER INSERT ON letters BEGIN
