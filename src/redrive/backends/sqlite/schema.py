@@ -6,7 +6,7 @@ import sqlite3
 from importlib import resources
 
 from redrive.backends.sqlite.query import AT, at
-from redrive.model.errors import SchemaTooNew, StoreCorrupt
+from redrive.model.errors import SchemaTooNew, StoreCorrupt, Unsupported
 
 APPLICATION_ID = 0x72647276
 """Marks a file as redrive's ("rdrv"), so that another program's database is never touched."""
@@ -41,6 +41,8 @@ def upgrade(connection: sqlite3.Connection) -> None:
     known = migrations()
     if _version(connection) == known[-1][0]:
         return
+    if not connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone():
+        raise Unsupported("the SQLite of this Python lacks FTS5, by which words are found; use a Python whose SQLite has it")
     connection.execute("BEGIN EXCLUSIVE")
     try:
         found = _version(connection)
