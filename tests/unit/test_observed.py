@@ -25,7 +25,8 @@ from redrive.engine.telemetry import Telemetry
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import immediate, linear
-from redrive.model.errors import AnswerLost, StoreFull, StoreUnavailable
+from redrive.model.census import Miscount
+from redrive.model.errors import AnswerLost, StoreFull, StoreUnavailable, Unsupported
 from redrive.model.lease import Claim
 from redrive.model.letter import Attempt, Failure, Letter, letter_id
 from redrive.model.policy import Policy
@@ -85,6 +86,15 @@ VERBS = frozenset(name for name, value in vars(LetterStore).items() if inspect.i
 
 CLAIM = Claim(owner="me", lease=timedelta(minutes=1), what=EVERYTHING)
 
+
+async def recounted(store: LetterStore) -> list[Miscount]:
+    """What is miscounted: nothing, where nothing is counted."""
+    try:
+        return await store.recount()
+    except Unsupported:
+        return []
+
+
 CALLS: dict[str, Callable[[LetterStore], Coroutine[Any, Any, Any]]] = {
     "put": lambda store: store.put([letter(1), letter(2)], now=NOW),
     "get": lambda store: store.get([letter(1).id, UUID(int=0)], now=NOW),
@@ -98,10 +108,13 @@ CALLS: dict[str, Callable[[LetterStore], Coroutine[Any, Any, Any]]] = {
     "settle": lambda store: store.settle([], now=NOW),
     "amend": lambda store: store.amend([Amendment(id=UUID(int=0))], now=NOW),
     "purge": lambda store: store.purge(EVERYTHING, now=NOW),
+    "hourly": lambda store: store.hourly(NOW, NOW, now=NOW),
+    "tidy": lambda store: store.tidy(),
+    "recount": lambda store: recounted(store),
     "check": lambda store: store.check(),
     "close": lambda store: store.close(),
 }
-REPEATED = {"put", "get", "find", "count", "tally", "groups", "wait", "extend", "check"}
+REPEATED = {"put", "get", "find", "count", "tally", "hourly", "groups", "wait", "extend", "tidy", "check"}
 
 
 class Watch:
