@@ -64,7 +64,7 @@ def test_many_pages_of_many_shards_come_in_order_and_each_letter_once(namespace:
     async def scene(letters: RedisLetters) -> None:
         await letters.put(LETTERS, now=START)
         for query in QUESTIONS:
-            for order in Order:
+            for order in (Order.NEWEST, Order.OLDEST, Order.UPDATED):
                 expected = _expected(query, order)
                 assert await _listed(letters, query, order, 5000) == expected, query
                 assert await _listed(letters, query, order, 451) == expected, query

@@ -27,7 +27,7 @@ from redrive.model.lease import Claim, Due
 from redrive.model.query import EVERYTHING
 from redrive.model.settlement import Completed, Settlement
 from redrive.testing import letter
-from redrive.testing.kit.samples import LANE
+from redrive.testing.kit.samples import LANE, START
 from tests.engines import OwnEngine
 from tests.unit.redis_use import examined, held, location, refusal, used
 
@@ -170,6 +170,7 @@ def test_the_rights_that_the_docs_name_are_enough(own_engine: OwnEngine) -> None
         await letters.extend([claimed.lease], timedelta(hours=2))
         await letters.settle([Settlement.of(claimed.lease, Completed())])
         assert len((await letters.groups()).groups) == len((await letters.find()).letters) == await letters.count() == 1
+        assert await letters.hourly(START, START) == {START: 1}
         await letters.purge(EVERYTHING)
 
     used(where, live)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeVar
@@ -97,26 +97,50 @@ async def settle(index: Index, items: Sequence[Settlement], now: datetime | None
         raise _busy(index)
 
 
-async def purge(index: Index, query: Query, limit: int, now: datetime | None) -> list[Letter]:
+async def purge(index: Index, query: Query, limit: int, among: Sequence[UUID] | None, now: datetime | None) -> list[Letter]:
     """The oldest that match are found first, then read and removed; others make up for what could not be."""
     if limit == 0:
         return []
     moment = await index.now(now)
-    free = {"bool": {"must_not": [leased(micros(moment))]}}
     removed: list[Letter] = []
-    await index.fresh()
+    found = _found(index, query, limit, moment) if among is None else _found_among(index, query, among, moment)
     with index.partly(lambda: bool(removed)):
-        size = _MOST_A_PAGE if is_documentary(query) else min(limit, _MOST_A_PAGE)
-        async for page in walked(index, asked(query, micros(moment), free), BY_AGE, size=size):
-            ids = [hit.id for hit in page]
+        async for ids in found:
             while ids and len(removed) < limit:
                 missing = limit - len(removed)
                 await _remove(index, ids[:missing], query, moment, removed)
                 ids = ids[missing:]
             if len(removed) >= limit:
                 break
-    removed.sort(key=lambda letter: (letter.dead_lettered_at, letter.id.bytes))
+    removed.sort(key=_age)
     return removed
+
+
+async def _found(index: Index, query: Query, limit: int, moment: datetime) -> AsyncIterator[list[UUID]]:
+    """Letters that may match and that nobody holds, oldest first."""
+    await index.fresh()
+    free = {"bool": {"must_not": [leased(micros(moment))]}}
+    size = _MOST_A_PAGE if is_documentary(query) else min(limit, _MOST_A_PAGE)
+    async for page in walked(index, asked(query, micros(moment), free), BY_AGE, size=size):
+        yield [hit.id for hit in page]
+
+
+async def _found_among(index: Index, query: Query, among: Sequence[UUID], moment: datetime) -> AsyncIterator[list[UUID]]:
+    """Those of these letters that match and that nobody holds, oldest first; read by their ids, so nothing lags."""
+    wanted = list(dict.fromkeys(among))
+    ages: list[tuple[datetime, bytes]] = []
+    for start in range(0, len(wanted), _MOST_A_PAGE):
+        known = await kept(index, wanted[start : start + _MOST_A_PAGE])
+        ages += [_age(one.letter) for one in known.values() if _is_removable(one, query, moment)]
+    yield [UUID(bytes=id) for _, id in sorted(ages)]
+
+
+def _age(letter: Letter) -> tuple[datetime, bytes]:
+    return letter.dead_lettered_at, letter.id.bytes
+
+
+def _is_removable(one: Kept, query: Query, moment: datetime) -> bool:
+    return not one.is_held(moment) and matches(query, one.letter)
 
 
 async def _remove(index: Index, ids: Sequence[UUID], query: Query, moment: datetime, removed: list[Letter]) -> None:
@@ -124,7 +148,7 @@ async def _remove(index: Index, ids: Sequence[UUID], query: Query, moment: datet
     left: Collection[UUID] = ids
     for round in range(_MOST_ROUNDS):
         known = await (kept(index, left) if round == 0 else _learned(index, left, round))
-        free = {id: one for id, one in known.items() if not one.is_held(moment) and matches(query, one.letter)}
+        free = {id: one for id, one in known.items() if _is_removable(one, query, moment)}
         writes = [Write(id, deleted(id, *one.document)) for id, one in free.items()]
         left = []
         for write, result in zip(writes, await index.write(writes), strict=True):

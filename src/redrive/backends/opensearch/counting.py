@@ -3,7 +3,7 @@ of them are taken from the same point in time."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -43,21 +43,21 @@ async def tallied(index: Index, by: Field, query: Query, now: datetime | None) -
         return await sift.tallied(index, by, query, moment)
     if by is Field.STATUS:
         return await _statuses(index, query, micros(moment))
-    buckets = await values(index, asked(query, micros(moment)), FIELD[by], {})
+    buckets = await values(index, asked(query, micros(moment)), {"terms": {"field": FIELD[by]}})
     totals = {bucket["key"]["value"]: bucket["doc_count"] for bucket in buckets}
     for cut in [value for value in totals if is_cut(value)]:
         totals[await _uncut(index, by, cut)] = totals.pop(cut)
     return totals
 
 
-async def values(index: Index, query: Clause, field: str, more: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every value of a field among what matches: how often, and what `more` says of it."""
-    first = await _page(index, {}, query, field, more, None)
+async def values(index: Index, query: Clause, of: Clause, more: Mapping[str, Any] = {}) -> list[dict[str, Any]]:
+    """Every value `of` what matches, as a source of a composite tells it: how often, and what `more` says of it."""
+    first = await _page(index, {}, query, of, more, None)
     if len(first) < _VALUES_A_PAGE:
         return first
     found: list[dict[str, Any]] = []
     async with _point_in_time(index) as point:
-        while page := await _page(index, point, query, field, more, found[-1]["key"] if found else None):
+        while page := await _page(index, point, query, of, more, found[-1]["key"] if found else None):
             found += page
             if len(page) < _VALUES_A_PAGE:
                 break
@@ -65,9 +65,9 @@ async def values(index: Index, query: Clause, field: str, more: dict[str, Any]) 
 
 
 async def _page(
-    index: Index, point: dict[str, Any], query: Clause, field: str, more: dict[str, Any], after: dict[str, Any] | None
+    index: Index, point: dict[str, Any], query: Clause, of: Clause, more: Mapping[str, Any], after: dict[str, Any] | None
 ) -> list[dict[str, Any]]:
-    sources = {"size": _VALUES_A_PAGE, "sources": [{"value": {"terms": {"field": field}}}]}
+    sources = {"size": _VALUES_A_PAGE, "sources": [{"value": of}]}
     if after is not None:
         sources["after"] = after
     values = {"composite": sources, "aggs": more} if more else {"composite": sources}
@@ -89,18 +89,26 @@ async def _point_in_time(index: Index) -> AsyncIterator[dict[str, Any]]:
 
 async def _statuses(index: Index, query: Query, now: int) -> dict[str, int]:
     """By the status they are stored with, but those that are leased, which are `retrying`."""
-    free = {"filter": {"bool": {"must_not": [leased(now)]}}, "aggs": {"values": {"terms": {"field": "status", "size": 100}}}}
-    body = {
-        "size": 0,
-        "track_total_hits": False,
-        "query": asked(query, now),
-        "aggs": {"leased": {"filter": leased(now)}, "free": free},
-    }
-    found = (await index.search(body, _BUCKETS))["aggregations"]
-    totals = {bucket["key"]: bucket["doc_count"] for bucket in found["free"]["values"]["buckets"]}
-    if found["leased"]["doc_count"]:
-        totals[Status.RETRYING.value] = found["leased"]["doc_count"]
-    return totals
+    aggs = {**BY_STATUS, "leased": {"filter": leased(now), "aggs": BY_STATUS}}
+    answer = await index.search({"size": 0, "track_total_hits": False, "query": asked(query, now), "aggs": aggs}, _BUCKETS)
+    return seen(statuses_in(answer["aggregations"]), statuses_in(answer["aggregations"]["leased"]))
+
+
+BY_STATUS: Clause = {"statuses": {"terms": {"field": "status", "size": len(Status)}}}
+
+
+def statuses_in(answer: Mapping[str, Any]) -> dict[str, int]:
+    """How many letters are stored with each status, from the answer to `BY_STATUS`."""
+    return {bucket["key"]: bucket["doc_count"] for bucket in answer["statuses"]["buckets"]}
+
+
+def seen(stored: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
+    """Statuses as they are seen: those that somebody holds are `retrying`, whatever they are stored with."""
+    # Where both were not asked at once, a letter may have changed between; no more are taken than there are.
+    moved = {status: min(count, stored.get(status, 0)) for status, count in held.items()}
+    totals = {status: count - moved.get(status, 0) for status, count in stored.items()}
+    totals[Status.RETRYING.value] = sum(moved.values())
+    return {status: count for status, count in totals.items() if count}
 
 
 async def _uncut(index: Index, by: Field, term: str) -> str:

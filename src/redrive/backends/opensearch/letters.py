@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-from redrive.backends.opensearch import changing, claims, counting, groups, opening
+from redrive.backends.opensearch import changing, claims, counting, groups, hours, opening
 from redrive.backends.opensearch.address import Address
 from redrive.backends.opensearch.document import halves
 from redrive.backends.opensearch.holdings import SEEN, kept, letters
@@ -18,12 +18,14 @@ from redrive.backends.opensearch.walk import Sort, walked
 from redrive.backends.remote.claimed import Copies
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
+from redrive.model.errors import Unsupported
 from redrive.model.instant import micros
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_group, last_letter, listed_by, page
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.waiting import wait_and_look
@@ -66,6 +68,8 @@ class OpenSearchLetters:
         after: str | None = None,
         now: datetime | None = None,
     ) -> Page:
+        if order is Order.NEAREST:
+            raise Unsupported("letters on OpenSearch cannot be listed by nearness; choose newest, oldest or updated")
         last, limit = last_letter(after, order), bounded(limit)
         index = await self._readable()
         if index is None:
@@ -93,12 +97,24 @@ class OpenSearchLetters:
         index = await self._readable()
         return {} if index is None else await counting.tallied(index, by, query, now)
 
-    async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
-    ) -> GroupPage:
-        last = last_group(after)
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
         index = await self._readable()
-        return GroupPage(groups=()) if index is None else await groups.listed(index, query, bounded(limit), last, now)
+        return {} if index is None else await hours.hourly(index, since, until, query, now)
+
+    async def groups(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
+    ) -> GroupPage:
+        last = last_group(after, order)
+        index = await self._readable()
+        return GroupPage(groups=()) if index is None else await groups.listed(index, query, order, bounded(limit), last, now)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await claims.claim(await self._writable(), claim, now, self._copies)
@@ -115,8 +131,17 @@ class OpenSearchLetters:
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         return await changing.amend(await self._writable(), amendments, now) if amendments else []
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        return await changing.purge(await self._writable(), query, bounded(limit), now)
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
+        return await changing.purge(await self._writable(), query, bounded(limit), among, now)
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        """Nothing is put off."""
+        return Backlog()
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        raise Unsupported("OpenSearch counts letters when somebody asks; there is nothing to recount")
 
     async def check(self) -> None:
         index = await self.index()

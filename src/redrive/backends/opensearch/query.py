@@ -11,6 +11,7 @@ from redrive.backends.opensearch.terms import phrase, term
 from redrive.model.instant import micros
 from redrive.model.query import And, At, Field, Has, Is, Not, Op, Or, Query, Text
 from redrive.model.status import Status
+from redrive.model.texts import Where
 
 Clause = dict[str, Any]
 
@@ -45,8 +46,10 @@ def asked(query: Query, now: int | None, *more: Clause) -> Clause:
 
 
 def is_documentary(query: Query) -> bool:
-    """Does the question look into documents, which the engine cannot?"""
+    """Does the question look into documents, or for words in bodies and tracebacks, which the engine cannot?"""
     match query:
+        case Text(where=where):
+            return where is not Where.MESSAGE
         case And(parts=parts) | Or(parts=parts):
             return any(map(is_documentary, parts))
         case Not(part=part):
@@ -100,14 +103,14 @@ def compiled(query: Query, now: int | None) -> Clause:
             return _status({status for status in Status if _holds(status.value, op, str(value))}, now)
         case Is():
             return _comparison(query)
-        case Text(phrase=text):
+        case Text(phrase=text, where=Where.MESSAGE):
             words = phrase(text)
             if words is None:
                 return {"bool": {"must_not": [{"exists": {"field": "redrive.words"}}]}}
             return {"match_phrase": {"redrive.words": words}}
         case Has(field=field):
             return {"exists": {"field": FIELD[field]}}
-        case At():
+        case At() | Text():
             raise AssertionError(f"the engine cannot look into documents: {query}")
         case And(parts=parts):
             return _all(parts, now)

@@ -1,4 +1,4 @@
-"""Questions that look into documents: the engine finds what may match, and each letter is then seen to here."""
+"""Questions about documents, bodies and tracebacks: the engine finds what may match, and each letter is then seen to here."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from redrive.backends.opensearch.holdings import SEEN, letters
 from redrive.backends.opensearch.index import Index
 from redrive.backends.opensearch.query import asked, is_documentary, is_of_statuses
 from redrive.backends.opensearch.walk import BY_AGE, walked
+from redrive.model.gather import Gathered
+from redrive.model.hours import hour_of
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
-from redrive.model.paging import group, group_page
-from redrive.model.query import Field, GroupPage, Query, matches, tally_key
+from redrive.model.query import Field, Group, Query, matches, tally_key
 
 LETTERS_A_PAGE = 500
 
@@ -35,17 +36,22 @@ async def tallied(index: Index, by: Field, query: Query, now: datetime) -> dict[
     return dict(totals)
 
 
-async def grouped(index: Index, query: Query, limit: int, after: tuple[int, str] | None, now: datetime) -> GroupPage:
-    counts, firsts, lasts = Counter[str](), dict[str, datetime](), dict[str, Letter]()
+async def hourly(index: Index, query: Query, now: datetime) -> Counter[int]:
+    totals = Counter[int]()
+    async for page in _sifted(index, query, now):
+        totals.update(hour_of(letter.dead_lettered_at) for letter in page)
+    return totals
+
+
+async def grouped(index: Index, query: Query, hour: int, now: datetime) -> list[Group]:
+    groups: dict[str, Gathered] = {}
     async for page in _sifted(index, query, now):
         for letter in page:
             name = letter.failure.fingerprint
-            counts[name] += 1
-            firsts.setdefault(name, letter.dead_lettered_at)
-            lasts[name] = letter
-    places = sorted(((micros(last.dead_lettered_at), name) for name, last in lasts.items()), reverse=True)
-    names = [name for at, name in places if after is None or (at, name) < after]
-    return group_page([group(lasts[name], counts[name], firsts[name]) for name in names[: limit + 1]], limit)
+            if name not in groups:
+                groups[name] = Gathered(letter)
+            groups[name].add(letter)
+    return [one.group(hour) for one in groups.values()]
 
 
 async def _sifted(index: Index, query: Query, now: datetime) -> AsyncIterator[list[Letter]]:

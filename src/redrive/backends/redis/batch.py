@@ -12,7 +12,18 @@ from uuid import UUID
 
 from redrive.backends.redis.cards import card
 from redrive.backends.redis.holdings import Kept, given, kept
-from redrive.backends.redis.keys import ABSENT, AGE, UPDATED, Shard, bytes_of, counted, indexes, instant_of, status_index
+from redrive.backends.redis.keys import (
+    ABSENT,
+    AGE,
+    UPDATED,
+    Shard,
+    bytes_of,
+    counted,
+    counted_in_group,
+    indexes,
+    instant_of,
+    status_index,
+)
 from redrive.backends.redis.server import Server
 from redrive.model.letter import Letter
 from redrive.model.stored import restored, stored
@@ -153,6 +164,8 @@ class Batch:
                 member = bytes_of(after.dead_lettered_at) + id
                 self.gone[status_index(before.status)].append(member)
                 self.come[status_index(after.status)].append(member)
+                self.counts[counted_in_group(before)] -= 1
+                self.counts[counted_in_group(after)] += 1
             return
         old, new = bytes_of(before.dead_lettered_at) + id, bytes_of(after.dead_lettered_at) + id
         if old != new:
@@ -165,7 +178,7 @@ class Batch:
         for suffix in where_new:
             if old != new or suffix not in where_old:
                 self.come[suffix].append(new)
-        if before.failure is not after.failure:
+        if before.failure is not after.failure or before.status is not after.status:
             for where in counted(before):
                 self.counts[where] -= 1
             for where in counted(after):

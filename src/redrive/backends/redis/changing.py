@@ -98,9 +98,10 @@ async def amend(server: Server, items: Sequence[Amendment], now: datetime | None
     return await carried_out(server, await all_of(part(*share) for share in _shared_out(server, items)), now)
 
 
-async def purge(server: Server, query: Query, limit: int, now: datetime | None) -> list[Letter]:
+async def purge(server: Server, query: Query, limit: int, among: Sequence[UUID] | None, now: datetime | None) -> list[Letter]:
     """The oldest that match are found first, then removed in one call a shard; others make up for what could not be."""
-    walk = await walked(server, Asked(query=query, now=now, expected=max(limit, 1)))
+    ids = None if among is None else tuple(id.bytes for id in among)
+    walk = await walked(server, Asked(query=query, now=now, expected=max(limit, 1), among=ids))
     removed: list[tuple[bytes, Letter]] = []
     is_over = limit == 0
     while not is_over and len(removed) < limit:

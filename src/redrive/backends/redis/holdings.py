@@ -18,6 +18,10 @@ from redrive.model.letter import Letter
 from redrive.model.status import Status
 from redrive.model.stored import restored
 
+MOST_CARDS = 1000
+MOST_LETTERS = 250
+"""So many are read in one call, letters with their bodies: the server does nothing else meanwhile."""
+
 
 class Kept(Struct, frozen=True, gc=False):
     """A letter as it is stored, or as much as its card tells, at a version, with the last lease on it."""
@@ -66,6 +70,18 @@ async def read(
             letter = on_card(id, value) if cards else restored(value)
             found[UUID(bytes=id)] = kept(letter, version, lease)
     return found, instant_of(moment)
+
+
+async def read_many(
+    server: Server, shard: Shard, ids: Sequence[bytes], now: datetime | None, *, cards: bool = False
+) -> list[tuple[Kept, datetime]]:
+    """As `read`, in as many calls as it takes for others to get their turn; each letter with its own instant."""
+    found: list[tuple[Kept, datetime]] = []
+    size = MOST_CARDS if cards else MOST_LETTERS
+    for start in range(0, len(ids), size):
+        part, moment = await read(server, shard, ids[start : start + size], now, cards=cards)
+        found += [(kept, moment) for kept in part.values()]
+    return found
 
 
 def _tuples(flat: Sequence[Any], size: int) -> Iterable[tuple[Any, ...]]:

@@ -142,6 +142,10 @@ def status_index(status: Status) -> bytes:
     return _by_text(Field.STATUS, status)
 
 
+def group_index(fingerprint: str) -> bytes:
+    return _by_text(Field.GROUP, fingerprint)
+
+
 def indexes(letter: Letter) -> list[bytes]:
     """Every index the letter is in."""
     failure = letter.failure
@@ -163,8 +167,10 @@ def indexes(letter: Letter) -> list[bytes]:
     return found
 
 
-COUNTED = (Field.NAMESPACE, Field.SOURCE, Field.CATEGORY, Field.ERROR, Field.GROUP)
+COUNTED = (Field.NAMESPACE, Field.SOURCE, Field.CATEGORY, Field.ERROR)
 """Fields whose values are counted in a hash each; statuses are counted by their indexes."""
+GROUPS = b"count:status=group"
+"""Hash: a status, `=`, a fingerprint → how many letters of this group are stored with that status."""
 
 
 def counts(field: Field) -> bytes:
@@ -177,8 +183,20 @@ _COUNTS = tuple(counts(field) for field in COUNTED)
 def counted(letter: Letter) -> list[tuple[bytes, bytes]]:
     """Where the letter is counted: hash and field."""
     failure = letter.failure
-    values = (letter.namespace, letter.source, failure.category, failure.type, failure.fingerprint)
-    return [(name, text_bytes(value)) for name, value in zip(_COUNTS, values, strict=True)]
+    values = (letter.namespace, letter.source, failure.category, failure.type)
+    places = [(name, text_bytes(value)) for name, value in zip(_COUNTS, values, strict=True)]
+    places.append(counted_in_group(letter))
+    return places
+
+
+def counted_in_group(letter: Letter) -> tuple[bytes, bytes]:
+    """Where the letter is counted with its group and its status."""
+    return _in_group(letter.status, letter.failure.fingerprint)
+
+
+@lru_cache(maxsize=4096)
+def _in_group(status: Status, fingerprint: str) -> tuple[bytes, bytes]:
+    return GROUPS, text_bytes(f"{status}={fingerprint}")
 
 
 @lru_cache(maxsize=4096)

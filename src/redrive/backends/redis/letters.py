@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from redrive.backends.redis import changing, claims, groups, opening
+from redrive.backends.redis import changing, claims, groups, hours, opening
 from redrive.backends.redis.address import Address, Durability
-from redrive.backends.redis.counting import counted, tallied
+from redrive.backends.redis.counting import counted, tallied, unbounded
 from redrive.backends.redis.course import by_shard
 from redrive.backends.redis.holdings import read
 from redrive.backends.redis.server import Server, all_of
@@ -17,11 +17,13 @@ from redrive.backends.remote.claimed import Copies
 from redrive.backends.remote.loops import PerLoop
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
+from redrive.model.errors import Unsupported
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Letter
 from redrive.model.paging import last_group, last_letter, page
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.waiting import wait_and_look
@@ -64,6 +66,8 @@ class RedisLetters:
         after: str | None = None,
         now: datetime | None = None,
     ) -> Page:
+        if order is Order.NEAREST:
+            raise Unsupported("letters on Redis cannot be listed by nearness; choose newest, oldest or updated")
         last, limit = last_letter(after, order), bounded(limit)
         server = await self.server()
         asked = Asked(query=query, order=order, after=last, now=now, expected=limit + 1, bodies=True)
@@ -74,17 +78,32 @@ class RedisLetters:
         return page(found, limit, order)
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
-        return await counted(await self.server(), query, now)
+        server = await self.server()
+        return await counted(server, await unbounded(server, query), now)
 
     async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
         tally_key(by)
-        return await tallied(await self.server(), by, query, now)
+        server = await self.server()
+        return await tallied(server, by, await unbounded(server, query), now)
+
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        server = await self.server()
+        return await hours.hourly(server, since, until, await unbounded(server, query), now)
 
     async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        last = last_group(after)
-        return await groups.listed(await self.server(), query, bounded(limit), last, now)
+        last = last_group(after, order)
+        server = await self.server()
+        return await groups.listed(server, await unbounded(server, query), order, bounded(limit), last, now)
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         return await claims.claim(await self._writable(), claim, now, self._copies)
@@ -101,8 +120,17 @@ class RedisLetters:
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         return await changing.amend(await self._writable(), amendments, now)
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
-        return await changing.purge(await self._writable(), query, bounded(limit), now)
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
+        return await changing.purge(await self._writable(), query, bounded(limit), among, now)
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        """Nothing is put off."""
+        return Backlog()
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        raise Unsupported("counts on Redis are written in the same step as the letters; they cannot be recounted")
 
     async def check(self) -> None:
         server = await self.server()

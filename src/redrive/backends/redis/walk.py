@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from redrive.backends.redis import keys
 from redrive.backends.redis.cards import on_card
-from redrive.backends.redis.holdings import Kept, given, kept, read
+from redrive.backends.redis.holdings import MOST_CARDS, MOST_LETTERS, Kept, given, kept, read, read_many
 from redrive.backends.redis.keys import Shard, bytes_of, bytes_of_micros, instant_of
 from redrive.backends.redis.plan import WORTH_SORTING, Cover, chosen, ends, everything, exact_index, span
 from redrive.backends.redis.server import Server, all_of
@@ -19,10 +19,7 @@ from redrive.model.paging import is_newest_first, listed_by
 from redrive.model.query import Field, Order, Query, is_deep, matches
 from redrive.model.stored import restored
 
-_MOST_A_PAGE = 1000
 _FIRST_PAGE = 250
-_MOST_BODIES = 250
-"""So many letters are read in one call, bodies and all: the server does nothing else meanwhile."""
 
 
 class Found(Struct, frozen=True, gc=False):
@@ -40,8 +37,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     order: Order = Order.OLDEST
     after: tuple[int, UUID] | None = None
     now: datetime | None = None
-    expected: int = _MOST_A_PAGE
+    expected: int = MOST_CARDS
     """About so many are wanted."""
+    among: tuple[bytes, ...] | None = None
+    """Only letters with these ids."""
     bodies: bool = False
     """Are the letters themselves wanted? Else their cards will do."""
 
@@ -144,6 +143,9 @@ class _Stream:
 
 async def walked(server: Server, asked: Asked) -> Walk:
     """A walk along whatever is the shortest way."""
+    if asked.among is not None:
+        listed = await _listed(server, Cover(ids=asked.among), asked)
+        return Walk(asked, (), listed, whole=is_deep(asked.query), repeats=False)
     is_all = everything(asked.query) or exact_index(asked.query) is not None
     cover, size = await chosen(server, asked.query, sized=asked.order is Order.UPDATED)
     if cover is not None and (cover.is_listed or (asked.order is Order.UPDATED and size <= WORTH_SORTING)):
@@ -154,7 +156,7 @@ async def walked(server: Server, asked: Asked) -> Walk:
         suffixes = cover.indexes
     # What is asked about texts and documents is not on the cards.
     whole = is_deep(asked.query) or (is_all and asked.bodies)
-    most = _MOST_BODIES if whole else _MOST_A_PAGE
+    most = MOST_LETTERS if whole else MOST_CARDS
     share = min(asked.expected // len(server.shards) + 8 if is_all else _FIRST_PAGE, most)
     streams = [
         _Stream(server, shard, suffix, asked, whole=whole, size=share, most=most)
@@ -167,7 +169,7 @@ async def walked(server: Server, asked: Asked) -> Walk:
 async def _listed(server: Server, cover: Cover, asked: Asked) -> list[Found]:
     """All that the cover has, read and sorted."""
     parts = await all_of(_covered(server, number, cover, asked) for number in range(len(server.shards)))
-    found = [Found(_place(one.letter, asked.order), one, now) for part, now in parts for one in part.values()]
+    found = [Found(_place(one.letter, asked.order), one, now) for part in parts for one, now in part]
     if asked.after is not None:
         beyond = bytes_of_micros(asked.after[0]) + asked.after[1].bytes
         found = [one for one in found if (one.member < beyond if is_newest_first(asked.order) else one.member > beyond)]
@@ -175,14 +177,14 @@ async def _listed(server: Server, cover: Cover, asked: Asked) -> list[Found]:
     return found
 
 
-async def _covered(server: Server, number: int, cover: Cover, asked: Asked) -> tuple[dict[UUID, Kept], datetime]:
+async def _covered(server: Server, number: int, cover: Cover, asked: Asked) -> list[tuple[Kept, datetime]]:
     shard, now = server.shards[number], asked.now
     ids = [id for id in cover.ids if server.shard_of(id) == number]
     if cover.has_leased:
         ids += await leased(server, shard, now)
     for suffix in cover.indexes:
         ids += [member[-16:] for member in await server.command(shard.tag, "ZRANGE", shard.key(suffix), 0, -1)]
-    return await read(server, shard, list(dict.fromkeys(ids)), now, cards=not is_deep(asked.query))
+    return await read_many(server, shard, list(dict.fromkeys(ids)), now, cards=not is_deep(asked.query))
 
 
 async def leased(server: Server, shard: Shard, now: datetime | None) -> list[bytes]:
@@ -221,9 +223,9 @@ async def loaded(server: Server, found: Sequence[Found], asked: Asked, *, whole:
         by_shard.setdefault(server.shard_of(one.member[-16:]), []).append(one.member[-16:])
     letters: dict[bytes, Letter] = {}
     while by_shard:
-        calls = (read(server, server.shards[number], ids[:_MOST_BODIES], asked.now) for number, ids in by_shard.items())
+        calls = (read(server, server.shards[number], ids[:MOST_LETTERS], asked.now) for number, ids in by_shard.items())
         for part, moment in await all_of(calls):
             seen = [kept.seen(moment) for kept in part.values()]
             letters |= {_place(letter, asked.order): letter for letter in seen}
-        by_shard = {number: ids[_MOST_BODIES:] for number, ids in by_shard.items() if len(ids) > _MOST_BODIES}
+        by_shard = {number: ids[MOST_LETTERS:] for number, ids in by_shard.items() if len(ids) > MOST_LETTERS}
     return [letter for one in found if (letter := letters.get(one.member)) and matches(asked.query, letter)]

@@ -9,6 +9,7 @@ if redis.acl_check_cmd then -- since Redis 7
     { 'ZADD', KEYS[1], '0', 'a' },
     { 'ZREM', KEYS[1], 'a' },
     { 'ZCARD', KEYS[1] },
+    { 'ZLEXCOUNT', KEYS[1], '-', '+' },
     { 'ZRANGE', KEYS[1], '0', '0' },
     { 'ZREVRANGE', KEYS[1], '0', '0' },
     { 'ZRANGEBYLEX', KEYS[1], '-', '+' },
