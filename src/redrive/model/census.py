@@ -24,6 +24,9 @@ HOURS = "hour"
 FACETS = (Field.SOURCE, Field.CATEGORY, Field.ERROR, Field.POLICY)
 """Fields that letters are counted by, besides namespace, status, group and hour. An error is counted by its full name."""
 
+_FACETS = (ALL, *(facet.value for facet in FACETS), HOURS)
+"""In the order that `Census.cells` has them."""
+
 STORED = tuple(status for status in Status if status is not Status.RETRYING)
 """Statuses that letters are stored with, and so counted by. `retrying` is seen from leases."""
 
@@ -81,13 +84,29 @@ Group = tuple[str, str]
 class GroupChange(Struct):
     """What happened to a group within one namespace."""
 
-    statuses: Counter[str] = field(default_factory=Counter)
-    hours: Counter[int] = field(default_factory=Counter)
+    statuses: dict[str, int] = field(default_factory=dict)
+    hours: dict[int, int] = field(default_factory=dict)
     first: int | None = None
     """The earliest and the latest instant of those that came, in microseconds."""
     last: int | None = None
     is_shaken: bool = False
     """Some left it, so that its first and its last letter have to be looked up."""
+
+    def count(self, status: str, hour: int, by: int) -> None:
+        """So many more of a status, that came in an hour."""
+        self.statuses[status] = self.statuses.get(status, 0) + by
+        self.hours[hour] = self.hours.get(hour, 0) + by
+
+    def add(self, other: GroupChange) -> None:
+        """What happened to it besides."""
+        for status, by in other.statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + by
+        for hour, by in other.hours.items():
+            self.hours[hour] = self.hours.get(hour, 0) + by
+        self.is_shaken |= other.is_shaken
+        if other.first is not None and other.last is not None:
+            self.first = other.first if self.first is None else min(self.first, other.first)
+            self.last = other.last if self.last is None else max(self.last, other.last)
 
 
 class Change(Struct):
@@ -102,21 +121,16 @@ class Change(Struct):
 
 def summed(changes: Iterable[Change]) -> Change:
     """Several changes as one. Of a group's ends, those of letters that came are known; whether they are still there is not."""
-    cells: Counter[Cell] = Counter()
+    several = [change for change in changes if change]
+    if len(several) == 1:
+        return several[0]
+    cells: dict[Cell, int] = {}
     groups: dict[Group, GroupChange] = {}
-    for change in changes:
+    for change in several:
         for cell, count in change.cells.items():
-            cells[cell] += count
+            cells[cell] = cells.get(cell, 0) + count
         for name, one in change.groups.items():
-            total = groups.setdefault(name, GroupChange())
-            for status, count in one.statuses.items():
-                total.statuses[status] += count
-            for hour, count in one.hours.items():
-                total.hours[hour] += count
-            total.is_shaken |= one.is_shaken
-            if one.first is not None and one.last is not None:
-                total.first = one.first if total.first is None else min(total.first, one.first)
-                total.last = one.last if total.last is None else max(total.last, one.last)
+            groups.setdefault(name, GroupChange()).add(one)
     return Change({cell: count for cell, count in cells.items() if count}, groups)
 
 
@@ -168,11 +182,14 @@ class Census:
 
     def cells(self) -> dict[Cell, int]:
         """By how much each count changes; none by nothing."""
-        cells: Counter[Cell] = Counter()
+        cells: dict[Cell, int] = {}
         for kind, count in self._kinds.items():
             if count:
-                for facet, value in _faces(kind):
-                    cells[Cell(kind.namespace, facet, value, kind.status)] += count
+                namespace, source, category, error, policy, status, hour, _ = kind
+                values = ("", source, category, error, policy, hour_text(hour))
+                for facet, value in zip(_FACETS, values, strict=True):
+                    cell = Cell(namespace, facet, value, status)
+                    cells[cell] = cells.get(cell, 0) + count
         return {cell: count for cell, count in cells.items() if count}
 
     def groups(self) -> dict[Group, GroupChange]:
@@ -180,25 +197,12 @@ class Census:
         groups: dict[Group, GroupChange] = {}
         for kind, count in self._kinds.items():
             if count:
-                change = groups.setdefault((kind.namespace, kind.group), GroupChange())
-                change.statuses[kind.status] += count
-                change.hours[kind.hour] += count
+                groups.setdefault((kind.namespace, kind.group), GroupChange()).count(kind.status, kind.hour, count)
         for group in self._shaken:
             groups.setdefault(group, GroupChange()).is_shaken = True
         for group, change in groups.items():
             change.first, change.last = self._spans.get(group, (None, None))
         return groups
-
-
-def _faces(kind: Kind) -> Iterable[tuple[str, str]]:
-    return (
-        (ALL, ""),
-        (Field.SOURCE.value, kind.source),
-        (Field.CATEGORY.value, kind.category),
-        (Field.ERROR.value, kind.error),
-        (Field.POLICY.value, kind.policy),
-        (HOURS, hour_text(kind.hour)),
-    )
 
 
 class Scope(Struct, frozen=True):

@@ -26,8 +26,7 @@ _LEASED = """
 
 
 _encode = msgpack.Encoder().encode
-# A note's counters travel as plain maps.
-_decode_groups = msgpack.Decoder(dict[Group, GroupChange], dec_hook=lambda counter, plain: counter(plain)).decode
+_decode_groups = msgpack.Decoder(dict[Group, GroupChange]).decode
 _decode_cells = msgpack.Decoder(dict[Cell, int]).decode
 _MOST = 64
 """Changes that may wait to be summed up: readers add them to what they read."""

@@ -137,7 +137,7 @@ class _Kept:
         firsts = [note.first for note in notes if note.first is not None] + ([known.first] if known else [])
         lasts = [note.last for note in notes if note.last is not None] + ([known.last] if known else [])
         first, last = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
-        recent = [sum(note.hours[self._hour - 3 + number] for note in notes) for number in range(4)]
+        recent = [sum(note.hours.get(self._hour - 3 + number, 0) for note in notes) for number in range(4)]
         key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(recent) + grown}[order]
         return Row(key, name, count, first, last)
 

@@ -51,5 +51,5 @@ def _kept(connection: sqlite3.Connection) -> Change:
         change.statuses.update({status.value: count for status, count in zip(STORED, statuses, strict=True) if count})
         groups[namespace, name] = change
     for hour, namespace, name, count in connection.execute("SELECT * FROM group_hours"):
-        groups.setdefault((namespace, name), GroupChange()).hours[hour] += count
+        groups.setdefault((namespace, name), GroupChange()).hours[hour] = count
     return summed([Change(cells, groups), counts.noted(connection)])
