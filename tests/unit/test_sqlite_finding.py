@@ -8,7 +8,9 @@ from functools import lru_cache
 
 import pytest
 
-from redrive.backends.sqlite import finding, groups, texts, upkeep
+from redrive.backends.sqlite import finding, groups, table, texts, upkeep
+from redrive.backends.sqlite.plan import planned, planned_among
+from redrive.model.instant import micros
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Order, Query, Text
 from redrive.model.status import Status
@@ -121,3 +123,22 @@ def test_groups_are_kept(order: GroupOrder) -> None:
         assert len(page.groups) == 10
 
     assert steps(stored(MANY), look) <= 1.5 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_purge_among_letters_that_are_known_looks_at_no_others(question: str) -> None:
+    ids = [made(number, MANY).id for number in range(100, 120)]
+
+    def look(connection: sqlite3.Connection) -> None:
+        plan = planned_among(ids, QUESTIONS[question], NOW)
+        table.oldest(connection, plan, micros(NOW), 100)
+
+    assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_oldest_are_found_without_looking_at_all(question: str) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        table.oldest(connection, planned(connection, QUESTIONS[question], NOW), micros(NOW), 10)
+
+    assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)

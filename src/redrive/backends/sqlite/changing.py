@@ -13,8 +13,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from redrive.backends.sqlite import claims, counts, table, texts
-from redrive.backends.sqlite.query import compiled
-from redrive.backends.sqlite.rows import filled, marks
+from redrive.backends.sqlite.plan import planned, planned_among
 from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
@@ -96,11 +95,8 @@ def purge(
     """Remove letters that nobody holds."""
     answers = []
     for (query, limit, among), now in requests:
-        condition, parameters = compiled(query, now)
-        if among is not None:
-            ids = [id.bytes for id in among]
-            condition, parameters = f"l.id IN ({marks(len(ids))}) AND {condition}", [*filled(ids), *parameters]
-        letters = table.oldest(connection, condition, parameters, micros(now), bounded(limit))
+        plan = planned(connection, query, now) if among is None else planned_among(among, query, now)
+        letters = table.oldest(connection, plan, micros(now), bounded(limit))
         keys = [letter.id.bytes for letter in letters]
         texts.forget(connection, letters)
         table.remove(connection, keys)

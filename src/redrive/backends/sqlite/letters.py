@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from redrive.backends.sqlite import changing, claims, finding, groups, recount, table, upkeep
 from redrive.backends.sqlite.database import Database
-from redrive.backends.sqlite.query import IS_LEASED, compiled
+from redrive.backends.sqlite.plan import planned
+from redrive.backends.sqlite.query import IS_LEASED
 from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
@@ -191,9 +192,9 @@ class SqliteLetters:
                 found = table.load(connection, wanted, f"NOT {IS_LEASED}", [moment])
                 letters = [letter for id in wanted if (letter := found.get(id)) and letter.status in OPEN][:limit]
             case query:
-                condition, parameters = compiled(query, now)
                 statuses = ", ".join(f"'{status}'" for status in sorted(OPEN))
-                letters = table.oldest(connection, f"{condition} AND l.status IN ({statuses})", parameters, moment, limit)
+                plan = planned(connection, query, now)
+                letters = table.oldest(connection, plan, moment, limit, f"AND +l.status IN ({statuses})")
         if not letters:
             return []
         token = self._token(connection, moment)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from redrive.backends.sqlite import texts
 from redrive.backends.sqlite.query import INDEXED, compiled
+from redrive.backends.sqlite.rows import filled, marks
 from redrive.model.query import Field, Is, Op, Query, Text, conjuncts, last_name
 from redrive.model.status import Status
 
@@ -35,6 +37,13 @@ def planned(connection: sqlite3.Connection, query: Query, now: datetime) -> Plan
     # Letters whose numbers are known need no index.
     driver = Field.ID if is_few else _driver(connection, parts)
     return Plan(*compiled(query, now, rare=rare, driver=driver), is_few)
+
+
+def planned_among(ids: Sequence[UUID], query: Query, now: datetime) -> Plan:
+    """How to find those of these letters that match."""
+    keys = [id.bytes for id in ids]
+    condition, parameters = compiled(query, now, driver=Field.ID)
+    return Plan(f"l.id IN ({marks(len(keys))}) AND {condition}", [*filled(keys), *parameters], is_few=True)
 
 
 def _driver(connection: sqlite3.Connection, parts: Iterable[Query]) -> Field | None:

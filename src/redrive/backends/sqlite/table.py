@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec import json
 from msgspec.structs import replace
 
+from redrive.backends.sqlite.plan import Plan
 from redrive.backends.sqlite.query import IS_LEASED, as_hex
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding
@@ -100,12 +101,15 @@ def seen(
     return letters
 
 
-def oldest(connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], moment: int, limit: int) -> list[Letter]:
-    """The oldest letters that meet the condition and that nobody holds."""
-    sql = (
-        f"SELECT '' AS note, l.data AS data FROM letters l WHERE {condition} AND NOT {IS_LEASED}"
-        " ORDER BY l.dead_lettered_at, l.id LIMIT ?"
-    )
+def oldest(connection: sqlite3.Connection, plan: Plan, moment: int, limit: int, more: str = "") -> list[Letter]:
+    """The oldest letters that the plan finds, that meet the condition `more`, and that nobody holds."""
+    condition, parameters, is_few = plan
+    sql = f"""
+        SELECT '' AS note, l.data AS data FROM letters l WHERE l.seq IN (
+            SELECT l.seq FROM letters l WHERE {condition} {more} AND NOT {IS_LEASED}
+            ORDER BY {"+" if is_few else ""}l.dead_lettered_at, l.id LIMIT ?
+        ) ORDER BY +l.dead_lettered_at, l.id
+    """
     return [restored(data) for _, data in read_all(connection, sql, [*parameters, moment, limit])]
 
 
