@@ -1,4 +1,7 @@
-"""`python -m bench`: measure, print the table, write JSON and SVG. The exit status is always 0: figures are reports."""
+"""`python -m bench`: measure, print the table, write JSON and SVG. The exit status is always 0: figures are reports.
+
+How costs grow up to a million letters takes long, and is measured by itself: `python -m bench.million`.
+"""
 
 from __future__ import annotations
 

@@ -50,10 +50,11 @@ from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
 from redrive.model.message import Message
 from redrive.model.pace import Pace
 from redrive.model.policy import Bury, Discard, Policy, Retry, Route, Verdict
-from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Order
+from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Text
 from redrive.model.redaction import Redaction
 from redrive.model.settlement import Completed, Failed, Postponed, Redriven, Released
 from redrive.model.status import Act, Status
+from redrive.model.texts import Where
 from redrive.version import __version__
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ __all__ = [
     "Failed",
     "Failure",
     "Field",
+    "GroupOrder",
     "Held",
     "IllegalTransition",
     "Is",
@@ -116,10 +118,12 @@ __all__ = [
     "StoreFull",
     "StoreNotWritable",
     "StoreUnavailable",
+    "Text",
     "UnknownLetter",
     "UnknownScheme",
     "Unsupported",
     "Verdict",
+    "Where",
     "__version__",
     "custom",
     "exponential",

@@ -15,16 +15,22 @@ from uuid import UUID
 
 from redrive import wiring
 from redrive.engine.bridge import Bridge
+from redrive.engine.bulk import BulkAct, Plan, Progress, Swept
 from redrive.engine.course import Handled
 from redrive.engine.dead_letters import Captured
 from redrive.engine.dead_letters import DeadLetters as AsyncDeadLetters
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
+from redrive.engine.housekeeper import INTERVAL
+from redrive.engine.housekeeper import Housekeeper as AsyncHousekeeper
 from redrive.engine.processor import Listener
 from redrive.engine.processor import RetryProcessor as AsyncRetryProcessor
 from redrive.engine.redrive import Report
+from redrive.engine.retention import Retained
 from redrive.engine.retry import Retried
+from redrive.engine.statistics import Statistics
+from redrive.engine.walk import MOST
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.census import Backlog, Miscount
@@ -35,8 +41,9 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.operation import AuditRow, LedgerRow, Operation
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy, Verdict
-from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query
+from redrive.model.query import EVERYTHING, Field, Group, GroupOrder, GroupPage, Order, Page, Query
 from redrive.model.redaction import Redaction
+from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk as AsyncDesk
@@ -222,6 +229,31 @@ class RetryProcessor:
         self.stop()
 
 
+class Housekeeper:
+    """`redrive.engine.housekeeper.Housekeeper` for blocking code: it works in a thread of its own."""
+
+    def __init__(self, housekeeper: AsyncHousekeeper, bridge: Bridge) -> None:
+        self._housekeeper = housekeeper
+        self._run = bridge.run_on_loop
+
+    @property
+    def is_running(self) -> bool:
+        return self._housekeeper.is_running
+
+    def start(self) -> None:
+        self._run(self._housekeeper.start())
+
+    def stop(self) -> None:
+        self._run(self._housekeeper.stop())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
 class DeadLetters:
     """`redrive.engine.dead_letters.DeadLetters` for blocking code."""
 
@@ -286,6 +318,23 @@ class DeadLetters:
             if (after := found.next) is None:
                 return
 
+    def statistics(self, *, now: datetime | None = None) -> Statistics:
+        return self._run(self._dlq.statistics(now=now))
+
+    def groups(self, query: Query = EVERYTHING, *, order: GroupOrder = GroupOrder.LAST_SEEN, page: int = 100) -> Iterator[Group]:
+        after: str | None = None
+        while True:
+            found = self.letters.groups(self.within(query), order=order, limit=page, after=after)
+            yield from found.groups
+            if (after := found.next) is None:
+                return
+
+    def group(self, fingerprint: str) -> Group:
+        return self._run(self._dlq.group(fingerprint))
+
+    def shown_group(self, group: Group) -> Group:
+        return self._dlq.shown_group(group)
+
     def shown(self, letter: Letter) -> Letter:
         return self._dlq.shown(letter)
 
@@ -323,8 +372,59 @@ class DeadLetters:
     def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         return self._run(self._dlq.settle(claimed, outcome))
 
-    def purge(self, query: Query, *, batch: int = 1000) -> int:
-        return self._run(self._dlq.purge(query, batch=batch))
+    def plan(self, act: BulkAct, query: Query, *, older_than: timedelta | None = None, reason: str = "") -> Plan:
+        return self._run(self._dlq.plan(act, query, older_than=older_than, reason=reason))
+
+    def carry_out(self, plan: Plan, *, batch: int = MOST, by: str | None = None, progress: Progress | None = None) -> Swept:
+        return self._dlq.bridge.run_on_loop(self._dlq.carry_out(plan, batch=batch, by=by, progress=progress))
+
+    def purge(
+        self,
+        query: Query,
+        *,
+        older_than: timedelta | None = None,
+        batch: int = MOST,
+        by: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        return self._dlq.bridge.run_on_loop(self._dlq.purge(query, older_than=older_than, batch=batch, by=by, progress=progress))
+
+    def archive(
+        self, query: Query, *, older_than: timedelta | None = None, by: str | None = None, progress: Progress | None = None
+    ) -> int:
+        return self._dlq.bridge.run_on_loop(self._dlq.archive(query, older_than=older_than, by=by, progress=progress))
+
+    def restore(
+        self, query: Query, *, older_than: timedelta | None = None, by: str | None = None, progress: Progress | None = None
+    ) -> int:
+        return self._dlq.bridge.run_on_loop(self._dlq.restore(query, older_than=older_than, by=by, progress=progress))
+
+    def discard(
+        self,
+        query: Query,
+        *,
+        reason: str,
+        older_than: timedelta | None = None,
+        by: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        return self._dlq.bridge.run_on_loop(
+            self._dlq.discard(query, reason=reason, older_than=older_than, by=by, progress=progress)
+        )
+
+    def retain(
+        self, rules: Sequence[RetentionRule | str] | None = None, *, now: datetime | None = None, by: str | None = None
+    ) -> list[Retained]:
+        return self._dlq.bridge.run_on_loop(self._dlq.retain(rules, now=now, by=by))
+
+    def housekeeper(
+        self,
+        *,
+        retention: Sequence[RetentionRule | str] | None = None,
+        interval: timedelta = INTERVAL,
+        by: str | None = None,
+    ) -> Housekeeper:
+        return Housekeeper(self._dlq.housekeeper(retention=retention, interval=interval, by=by), self._dlq.bridge)
 
     @property
     def journaled(self) -> int:

@@ -16,9 +16,11 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from redrive.model.errors import BadSettings, MissingExtra
+from redrive.model.errors import BadQuery, BadSettings, MissingExtra
 from redrive.model.policy import Policy
 from redrive.model.redaction import ALLOWED, Redaction
+from redrive.model.retention import ALLOWED as RULES
+from redrive.model.retention import RetentionRule, retention_rules
 
 _PORT = r"(?:[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 
@@ -94,6 +96,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             "Who is told of exhausted letters: webhooks and PagerDuty, as a list of URLs, or in one line with spaces between them;"
             " see alerts.md.",
             "a list of URLs such as https://ops.example.com/hooks/redrive or pagerduty://ROUTING_KEY@events.pagerduty.com",
+        ),
+    ] = ()
+    retention: Annotated[
+        tuple[RetentionRule, ...],
+        _about(
+            "Which letters are removed or archived when their time has come: in a file tables `[[retention]]` with query, act (purge"
+            " or archive) and name, in the environment a line each such as `purge: status:completed age>30d`; see retention.md.",
+            RULES,
         ),
     ] = ()
 
@@ -342,6 +352,8 @@ def _checked(name: str, given: _Given) -> Any:
             return Redaction.read(given.value)
         except BadSettings as error:
             raise BadSettings(f"{name} ({given.origin}): {error}") from error
+    if name == "retention":
+        return _rules(given)
     value = given.value
     if name == "alerts" and isinstance(value, str):
         value = [url for url in _URLS.split(value) if url]
@@ -350,6 +362,16 @@ def _checked(name: str, given: _Given) -> Any:
     except msgspec.ValidationError as error:
         shown = "" if given.is_secret or name == "alerts" else f", not {masked(_text(given.value))[:80]!r}"
         raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
+
+
+def _rules(given: _Given) -> tuple[RetentionRule, ...]:
+    try:
+        return retention_rules(given.value)
+    except BadQuery as error:
+        what = str(error).removesuffix(f" (column {error.column})")
+        raise BadQuery(f"retention ({given.origin}): {what}", text=error.text, column=error.column, width=error.width) from error
+    except BadSettings as error:
+        raise BadSettings(f"retention ({given.origin}): {error}") from error
 
 
 def _hints() -> dict[str, Any]:
@@ -362,7 +384,11 @@ def _metas() -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     """As it would be written in the environment, without secrets."""
-    return " ".join(map(masked_target, value)) if isinstance(value, tuple) else masked(_text(value))
+    if not isinstance(value, tuple):
+        return masked(_text(value))
+    if any(isinstance(one, RetentionRule) for one in value):
+        return "\n".join(map(str, value))
+    return " ".join(map(masked_target, value))
 
 
 def _text(value: object) -> str:

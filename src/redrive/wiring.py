@@ -91,6 +91,7 @@ def connect(
         ),
         telemetry=telemetry,
         redaction=settings.redact,
+        retention=settings.retention,
         alarm=_alarm(told, settings, telemetry) if told else None,
         elsewhere=lambda url: connect(replace(settings, store=url), *meters),
         is_loop_bound=letters is not None,

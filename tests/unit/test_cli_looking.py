@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from redrive import Message
+from redrive import Message, blocking
 from redrive.model.amendment import Amendment
+from redrive.model.query import EVERYTHING, Query
+from redrive.serve.cli.ls import command
 from redrive.testing import letter
 from tests.unit.shell import BAD, PATIENCE, Shell, filled, seen_on_a_terminal
 
@@ -66,12 +68,32 @@ def test_ls_prints_a_table_that_people_can_read(shell: Shell) -> None:
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def test_letters_that_are_shown_are_not_counted_unless_there_may_be_more(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counting what matches may take a while among a million."""
+    filled(shell)
+    monkeypatch.chdir(shell.folder)
+    counted: list[Query] = []
+    count = blocking.DeadLetters.count
+
+    def counting(self: blocking.DeadLetters, query: Query = EVERYTHING) -> int:
+        counted.append(query)
+        return count(self, query)
+
+    monkeypatch.setattr(blocking.DeadLetters, "count", counting)
+    for limit, number in (("50", 0), ("0", 0), ("3", 1), ("2", 2)):
+        command.main(["--limit", limit], standalone_mode=False)
+        assert len(counted) == number, limit
+    assert "2 of 3 letters" in capsys.readouterr().out
+
+
 def test_what_hostile_messages_say_cannot_command_the_terminal(shell: Shell) -> None:
     """Colours only on a terminal, and never those of a letter: escape sequences in it must not reach anybody's screen."""
     with shell.store() as dlq:
         evil = "\x1b[31mred\x1b]0;title\x07 \x9b2J \x00 \r over [bold]markup[/bold]"
         id = dlq.capture(
-            Message(body=evil.encode(), id=evil, content_type="text/plain", headers=(("h\x1b[5m", b"\x1b[6n"),)),
+            Message(body=evil.encode(), id=evil, content_type=f"text/plain{evil}", headers=(("h\x1b[5m", b"\x1b[6n"),)),
             ValueError(evil),
             source=f"s{evil}",
         ).letter.id
@@ -174,7 +196,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell, form: str) ->
 def test_an_old_terminal_gets_what_it_can_show(shell: Shell) -> None:
     with shell.store() as dlq:
         dlq.capture("日本 ✓", ValueError("✗ ü"), source="s")
-    for args in (["ls"], ["show", shell.letters()[0]["id"]], ["doctor"]):
+    for args in (["ls"], ["show", shell.letters()[0]["id"]], ["groups"], ["stats"], ["doctor"]):
         seen = shell(*args, cold=True, PYTHONIOENCODING="ascii").raw
         assert seen.isascii(), args[0]
         assert args[0] == "doctor" or b"ValueError: " in seen or b"ValueError (" in seen, seen

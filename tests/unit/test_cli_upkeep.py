@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.unit.shell import Shell, filled
+from redrive.testing import letter
+from tests.unit.shell import PATIENCE, Shell, eventually, filled
 
 
 @pytest.fixture
@@ -108,3 +113,72 @@ def test_the_store_of_the_environment_is_used_by_every_command(shell: Shell) -> 
     assert len(shell("ls", "--json", REDRIVE_STORE="sqlite:elsewhere.db").json["letters"]) == 1
     assert shell("ls", "--json", "--store", "sqlite:other.db", REDRIVE_STORE="sqlite:elsewhere.db").json["letters"] == []
     assert not (shell.folder / "redrive.db").exists()
+
+
+@contextmanager
+def up(shell: Shell, *args: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The program while it is up, and what it said when it came up."""
+    running = shell.start("up", "--listen", "127.0.0.1:0", *args)
+    assert running.stdout is not None
+    try:
+        yield running.stdout.readline(), running
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=PATIENCE)
+
+
+def test_up_keeps_house_by_the_rules_of_the_settings(shell: Shell) -> None:
+    (shell.folder / "redrive.toml").write_text(
+        '[[retention]]\nquery = "age>30d"\nact = "purge"\nname = "old ones"\n[[retention]]\nquery = "all"\nact = "archive"\n'
+    )
+    with shell.store() as dlq:
+        dlq.hold([letter("1"), letter("2")])
+        with up(shell) as (first, running):
+            assert first.startswith("redrive is up on ")
+            assert running.stdout is not None
+            running.stdout.readline()
+            third = running.stdout.readline()
+            assert third == "  2 retention rules run every 10 minutes: old ones; archive: all\n"
+            eventually(lambda: not dlq.count())
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(PATIENCE) == 0
+            assert running.stderr is not None
+            assert "retention rule old ones: 2 matched, 2 removed" in running.stderr.read()
+        assert dlq.desk.audit()[0].detail == "done: 2 removed"
+
+
+def test_up_indexes_what_was_put_off(shell: Shell) -> None:
+    with shell.store() as dlq:
+        dlq.hold([letter(str(number)) for number in range(20)])
+        assert dlq.letters.tidy(0).texts == 20
+        with up(shell, "--json") as (first, _):
+            assert json.loads(first) | {"housekeeping": True, "retention": []} == json.loads(first)
+            eventually(lambda: not dlq.letters.tidy(0).texts)
+
+
+def test_up_without_housekeeping_leaves_all_as_it_is(shell: Shell) -> None:
+    with shell.store() as dlq:
+        dlq.hold([letter("1")])
+        with up(shell, "--no-housekeeping", "--json") as (first, running):
+            assert json.loads(first)["housekeeping"] is False
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(PATIENCE) == 0
+        assert dlq.letters.tidy(0).texts == 1
+
+
+def test_config_shows_retention_rules_as_the_environment_has_them(shell: Shell) -> None:
+    (shell.folder / "redrive.toml").write_text('[[retention]]\nquery = "age>30d"\nact = "purge"\n')
+    settings = shell("config", "--json").json["settings"]
+    assert (settings["retention"]["value"], settings["retention"]["origin"]) == ("purge: age>30d", "redrive.toml")
+    assert "purge: age>30d" in shell("config").out
+
+
+def test_a_mistake_in_a_retention_rule_is_pointed_at_by_every_command(shell: Shell) -> None:
+    (shell.folder / "redrive.toml").write_text('[[retention]]\nquery = "stats:completed"\nact = "purge"\n')
+    done = shell("up", status=2)
+    assert done.err.splitlines() == [
+        "Error: retention (redrive.toml): rule 1, in its query 'stats:completed': there is no field 'stats';"
+        " did you mean status? (column 1)",
+        "  stats:completed",
+        "  ^^^^^",
+    ]

@@ -12,6 +12,8 @@ from redrive import BadQuery
 from redrive.model.language import parse
 from redrive.model.query import EVERYTHING, NOTHING, And, At, Field, Has, Is, Not, Op, Or, Place, Query, Text, matches
 from redrive.model.spelling import spelled
+from redrive.model.texts import Where
+from redrive.model.words import words
 from redrive.testing.kit import strategies
 from redrive.testing.kit.strategies import effort
 
@@ -33,6 +35,13 @@ READ: dict[str, Query] = {
     "not (tag:a tag:b)": Not(And((Is(Field.TAG, "a"), Is(Field.TAG, "b")))),
     '"connection refused"': Text("connection refused"),
     "refused": Text("refused"),
+    "body~acme": Text("acme", Where.BODY),
+    'body~"acme corp"': Text("acme corp", Where.BODY),
+    "Body ~ acme": Text("acme", Where.BODY),
+    "traceback~client.py": Text("client.py", Where.TRACEBACK),
+    "anywhere~refused": Text("refused", Where.ANYWHERE),
+    "message~refused": Text("refused"),
+    "not body~a or anywhere~b tag:c": Or((Not(Text("a", Where.BODY)), And((Text("b", Where.ANYWHERE), Is(Field.TAG, "c"))))),
     'source:"two words"': Is(Field.SOURCE, "two words"),
     'source:"a \\"quote\\" and \\u00e9"': Is(Field.SOURCE, 'a "quote" and é'),
     "source:a:b/c?d=e": Is(Field.SOURCE, "a:b/c?d=e"),
@@ -87,6 +96,12 @@ WRONG: dict[str, tuple[int, str]] = {
     "not": (4, "something is missing at the end"),
     'tag:a "open': (7, "this quotation is not closed"),
     '"--"': (1, "there is no word in this text"),
+    "bdy~acme": (1, "words are not looked for in 'bdy'; did you mean body?"),
+    "source~acme": (1, "words are not looked for in 'source'; there are message, traceback, body, anywhere"),
+    "body.total~5": (1, "words are not looked for in 'body.total'"),
+    "body~": (6, "what should body be? Nothing stands behind the '~'"),
+    'body~"--"': (6, "there is no word in this text"),
+    "tag:eu anywhere~...": (17, "there is no word in this text"),
     "(" * 60 + "a" + ")" * 60: (52, "more than 50 levels"),
 }
 
@@ -99,6 +114,16 @@ def test_a_mistake_is_pointed_at(text: str) -> None:
     assert sentence in str(caught.value)
     assert caught.value.column == column
     assert f"(column {column})" in str(caught.value)
+
+
+def test_where_words_are_looked_for_is_written_and_read_again() -> None:
+    @effort(300)
+    @given(st.text(min_size=1, max_size=20), st.sampled_from(Where))
+    def unchanged(phrase: str, where: Where) -> None:
+        if words(phrase):
+            assert parse(spelled(Text(phrase, where)), NOW) == Text(phrase, where)
+
+    unchanged()
 
 
 def test_what_was_read_is_written_and_read_again_unchanged() -> None:
@@ -126,7 +151,7 @@ def test_any_text_is_read_or_refused_in_our_words() -> None:
     refused: list[tuple[str, int]] = []
 
     @effort(300)
-    @given(st.text(max_size=40) | st.text(alphabet='ab:"()<>=.[]0 \\', max_size=30))
+    @given(st.text(max_size=40) | st.text(alphabet='ab:~"()<>=.[]0 \\', max_size=30))
     def no_surprise(text: str) -> None:
         try:
             query = parse(text, NOW)

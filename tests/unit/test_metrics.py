@@ -25,11 +25,13 @@ from redrive.engine.metrics import (
     Kind,
     Meter,
     NullMeter,
+    set_backlog,
     set_letters,
 )
 from redrive.engine.otel import OtelMeter, OtelTracer
 from redrive.engine.prometheus import PrometheusMeter
 from redrive.engine.telemetry import SILENT, SpanKind, Telemetry
+from redrive.model.census import Backlog
 from redrive.model.errors import MissingExtra, StoreFull
 from redrive.model.status import Status
 
@@ -46,7 +48,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
 
 def test_no_label_is_an_id_or_a_fingerprint() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
-    assert labels == {"verb", "outcome", "source", "held", "category", "status"}
+    assert labels == {"verb", "outcome", "source", "held", "category", "status", "rule", "act", "what"}
 
 
 def _measure(meter: Meter) -> None:
@@ -56,6 +58,7 @@ def _measure(meter: Meter) -> None:
     meter.set(JOURNAL_LETTERS, 7)
     meter.set(JOURNAL_LETTERS, 4)
     set_letters(meter, {"pending": 5})
+    set_backlog(meter, Backlog(texts=12, space=4096))
 
 
 def _samples(meter: PrometheusMeter) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -76,6 +79,8 @@ def test_prometheus_reads_what_was_measured() -> None:
     assert samples["redrive_store_call_seconds_bucket", frozenset({("verb", "put"), ("le", "0.0025")})] == 0
     assert samples["redrive_store_call_seconds_bucket", frozenset({("verb", "put"), ("le", "0.005")})] == 1
     assert samples["redrive_journal_letters", frozenset()] == 4
+    put_off = {what: samples["redrive_backlog", frozenset({("what", what)})] for what in ("texts", "counts", "space")}
+    assert put_off == {"texts": 12, "counts": 0, "space": 4096}
 
 
 def test_a_status_without_letters_is_shown_as_none_and_not_as_it_was() -> None:

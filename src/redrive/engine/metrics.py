@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from redrive.model.census import Backlog
 from redrive.model.status import Status
 
 
@@ -109,6 +110,20 @@ LETTERS_RETRIED = Metric(
     labels=("source", "outcome"),
     unit="{letter}",
 )
+LETTERS_RETAINED = Metric(
+    name="redrive_letters_retained_total",
+    kind=Kind.COUNTER,
+    help="Letters that a retention rule removed (act purge) or put away (archive).",
+    labels=("rule", "act"),
+    unit="{letter}",
+)
+BACKLOG = Metric(
+    name="redrive_backlog",
+    kind=Kind.GAUGE,
+    help="What the store has put off, when last asked: texts to index, counts to sum up, bytes to give back.",
+    labels=("what",),
+    unit="{item}",
+)
 JOURNAL_LETTERS = Metric(
     name="redrive_journal_letters",
     kind=Kind.GAUGE,
@@ -138,6 +153,8 @@ METRICS = (
     LETTERS_SETTLED,
     MESSAGES_REDRIVEN,
     LETTERS_RETRIED,
+    LETTERS_RETAINED,
+    BACKLOG,
     JOURNAL_LETTERS,
     LETTERS,
     ALERTS,
@@ -148,3 +165,9 @@ def set_letters(meter: Meter, tally: Mapping[str, int]) -> None:
     """Fill the gauge of letters from a store's tally by status; a status that is not in it has none."""
     for status in Status:
         meter.set(LETTERS, tally.get(status.value, 0), status=status.value)
+
+
+def set_backlog(meter: Meter, backlog: Backlog) -> None:
+    """Fill the gauge of what a store has put off."""
+    for what in Backlog.__struct_fields__:
+        meter.set(BACKLOG, getattr(backlog, what), what=what)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -19,13 +17,10 @@ from redrive.engine.whole import Side
 from redrive.model.errors import BadSettings, RedriveError
 from redrive.model.finding import Health
 from redrive.ports.opening import Opened
+from redrive.serve.cli.acts import STOPPED, Show, bar, letters, say
 from redrive.serve.cli.options import config_option, json_option, loaded
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import masked
-
-_STOPPED = 130
-
-Show = Callable[[Copied], None]
 
 
 @click.command("copy")
@@ -48,7 +43,7 @@ def command(source: str, target: str, overwrite: bool, batch: int, dry_run: bool
         def progress(so_far: Copied) -> None:
             nonlocal reached
             reached = so_far
-            show(so_far)
+            show(so_far.seen, so_far.source_count)
 
         there, here = _opened(source, target)
         try:
@@ -60,7 +55,7 @@ def command(source: str, target: str, overwrite: bool, batch: int, dry_run: bool
             await there.letters.close()
 
     try:
-        with _bar(is_wanted=sys.stderr.isatty() and not as_json) as show:
+        with bar("copying", is_wanted=sys.stderr.isatty() and not as_json) as show:
             report = asyncio.run(run(show))
     except (KeyboardInterrupt, RedriveError) as error:
         return _cut_short(error, reached)
@@ -115,55 +110,19 @@ def _cut_short(error: BaseException, reached: Copied) -> int:
     """Say how far it came, and that nothing is lost."""
     is_stopped = isinstance(error, KeyboardInterrupt)
     if is_stopped or reached.seen:
-        came = f" after {reached.seen:,} of {_letters(reached.source_count)}" if reached.seen else ""
+        came = f" after {reached.seen:,} of {letters(reached.source_count)}" if reached.seen else ""
         click.echo(f"{'Stopped' if is_stopped else 'Broke off'}{came}; the same command goes on from there.", err=True)
     if not is_stopped:
         raise error
-    return _STOPPED
-
-
-@contextmanager
-def _bar(*, is_wanted: bool) -> Iterator[Show]:
-    """What shows people how far it is, on a terminal."""
-    if not is_wanted:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("copying"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-        TextColumn("{task.fields[rate]}", style="bright_black"),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
-        task = bar.add_task("copying", total=0, rate="", visible=False)
-
-        def show(reached: Copied) -> None:
-            speed = bar.tasks[0].speed
-            rate = f"{speed:,.0f} letters/s" if speed else ""
-            bar.update(task, total=max(reached.source_count, reached.seen), completed=reached.seen, rate=rate, visible=True)
-
-        yield show
+    return STOPPED
 
 
 def _tell(report: Copied, source: str, target: str, *, is_dry: bool, overwrite: bool) -> None:
-    from rich.text import Text
-
-    from redrive.serve.cli.paper import console, legible
-
-    paper = console()
-
-    def say(sentence: str, style: str = "") -> None:
-        paper.print(Text(legible(sentence), style), soft_wrap=True)
-
     if not report.seen:
         return say(f"{source} has no letters; nothing was copied.")
     were = ("is" if report.already == 1 else "are") if is_dry else ("was" if report.already == 1 else "were")
     parts = [
-        f"{'Would copy' if is_dry else 'Copied'} {_letters(report.copied)}",
+        f"{'Would copy' if is_dry else 'Copied'} {letters(report.copied)}",
         f"replaced {report.replaced:,}" if report.replaced else "",
         f"{report.already:,} {were} there already" if report.already else "",
     ]
@@ -174,14 +133,14 @@ def _tell(report: Copied, source: str, target: str, *, is_dry: bool, overwrite: 
         hint = f"--overwrite puts what {source} has in their place"
         if overwrite:
             hint = "--overwrite would replace them" if is_dry else "they are held or were changed there; run it again"
-        say(f"{_letters(report.differing)} in {target} {verb} ({some}); {hint}.", "yellow")
+        say(f"{letters(report.differing)} in {target} {verb} ({some}); {hint}.", "yellow")
     if report.held:
         are, they_are = ("is", "it is") if report.held == 1 else ("are", "they are")
-        say(f"{_letters(report.held)} {are} held by somebody and not copied; run it again when {they_are} settled.", "yellow")
+        say(f"{letters(report.held)} {are} held by somebody and not copied; run it again when {they_are} settled.", "yellow")
     for problem in report.problems:
         say(f"Could not copy {problem}", "red")
     if len(report.problems) < report.failed:
-        say(f"Could not copy {_letters(report.failed)} in all.", "red")
+        say(f"Could not copy {letters(report.failed)} in all.", "red")
     if report.seen != report.source_count:
         say(f"{source} changed meanwhile: {report.seen:,} were read, it has {report.source_count:,} now; run it again.", "yellow")
     if is_dry:
@@ -192,9 +151,5 @@ def _tell(report: Copied, source: str, target: str, *, is_dry: bool, overwrite: 
     else:
         say(f"Not verified: {report.arrived:,} of {report.source_count:,} letters of {source} are in {target}, unchanged.", "red")
     if report.others:
-        say(f"{target} also has {_letters(report.others)} from elsewhere.")
+        say(f"{target} also has {letters(report.others)} from elsewhere.")
     return None
-
-
-def _letters(number: int) -> str:
-    return f"{number:,} letter{'' if number == 1 else 's'}"

@@ -6,19 +6,24 @@ import asyncio
 import importlib.util
 import platform
 import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import click
+from msgspec import Struct, to_builtins
 
 from redrive import wiring
 from redrive.backends.files.bodies import FileBodies
 from redrive.engine import journal
 from redrive.engine.hold import body_refs
+from redrive.model.census import Miscount
 from redrive.model.finding import Finding, Health
 from redrive.model.query import Field
 from redrive.ports.letters import LetterStore
-from redrive.serve.cli.options import config_option, json_option, loaded, store_option
+from redrive.serve.cli.options import config_option, counted, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
 from redrive.version import __version__
@@ -31,49 +36,101 @@ _EXTRAS = {
     "redis": ("redis",),
     "testing": ("pytest", "hypothesis"),
 }
+_SHOWN = 20
 _MARKS = {Health.OK: ("✓", "green"), Health.NOTE: ("•", "yellow"), Health.BAD: ("✗", "red")}
 
 
+class _Examined(Struct, frozen=True, kw_only=True):
+    """What was found; `miscounts` is None when letters were not recounted."""
+
+    findings: list[Finding]
+    miscounts: list[Miscount] | None = None
+
+
 @click.command("doctor")
+@click.option("--recount", is_flag=True, help="Also count all letters, and compare that with the counts that the store keeps.")
+@click.option("--repair", is_flag=True, help="With --recount: put right what differs.")
 @json_option
 @store_option
 @config_option
-def command(as_json: bool, store: str | None, config: Path | None) -> int:
+def command(recount: bool, repair: bool, as_json: bool, store: str | None, config: Path | None) -> int:
     """Check the installation, the store, its bodies and the journal; exit 1 when something must be done."""
-    findings = asyncio.run(_examined(loaded(store, config).settings))
+    if repair and not recount:
+        raise click.UsageError("--repair goes with --recount.")
+    settings = loaded(store, config).settings
+    with _counting(is_wanted=recount and sys.stderr.isatty() and not as_json):
+        examined = asyncio.run(_examined(settings, recount=recount, repair=repair))
+    findings, miscounts = examined.findings, examined.miscounts or []
     is_sick = any(finding.health is Health.BAD for finding in findings)
     if as_json:
-        checks = [{"what": one.what, "health": one.health.value, "detail": one.detail} for one in findings]
-        click.echo(to_json({"healthy": not is_sick, "checks": checks}))
+        shape: dict[str, object] = {
+            "healthy": not is_sick,
+            "checks": [{"what": one.what, "health": one.health.value, "detail": one.detail} for one in findings],
+        }
+        if examined.miscounts is not None:
+            shape["recount"] = {"miscounts": to_builtins(miscounts), "repaired": repair and bool(miscounts)}
+        click.echo(to_json(shape))
         return int(is_sick)
     from rich.table import Table
     from rich.text import Text
 
-    from redrive.serve.cli.paper import console
+    from redrive.serve.cli.paper import console, legible
 
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         table.add_row(Text(*_MARKS[finding.health]), finding.what, Text(finding.detail))
     paper = console()
     paper.print(table)
+    for one in miscounts[:_SHOWN]:
+        paper.print(Text(legible(f"   {one.what}: kept {one.kept:,}, there are {one.real:,}")), soft_wrap=True)
+    if len(miscounts) > _SHOWN:
+        paper.print(f"   and {len(miscounts) - _SHOWN:,} more")
     paper.print("Something must be done." if is_sick else "All is well.")
     return int(is_sick)
 
 
-async def _examined(settings: Settings) -> list[Finding]:
+@contextmanager
+def _counting(*, is_wanted: bool) -> Iterator[None]:
+    """Say on a terminal what takes so long: a million letters take some seconds."""
+    if not is_wanted:
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False).status("counting…"):
+        yield
+
+
+async def _examined(settings: Settings, *, recount: bool, repair: bool) -> _Examined:
     opened = wiring.store(settings.store, desk=settings.desk)
+    miscounts = None
     try:
         findings = [*_installation(), *await opened.examine()]
         is_there = all(finding.health is Health.OK for finding in findings)
+        if recount and not opened.letters.capabilities.counters:
+            findings.append(Finding("counts", Health.OK, "this store keeps none: it counts when somebody asks"))
+        elif recount and is_there:
+            miscounts = await opened.letters.recount(repair=repair)
+            findings.append(_counts(miscounts, is_repaired=repair))
         if is_there:
             by_status = await opened.letters.tally(Field.STATUS)
-            counted = ", ".join(f"{count} {status}" for status, count in sorted(by_status.items()))
-            findings.append(Finding("letters", Health.OK, f"{masked(settings.store)}: {counted or 'none'}"))
+            told = ", ".join(f"{count:,} {status}" for status, count in sorted(by_status.items()))
+            findings.append(Finding("letters", Health.OK, f"{masked(settings.store)}: {told or 'none'}"))
             if opened.bodies_folder is not None and opened.bodies_folder.exists():
                 findings.append(await _bodies(opened.letters, opened.bodies_folder))
-        return [*findings, *_journals(settings.journal_folder())]
+        return _Examined(findings=[*findings, *_journals(settings.journal_folder())], miscounts=miscounts)
     finally:
         await opened.letters.close()
+
+
+def _counts(miscounts: list[Miscount], *, is_repaired: bool) -> Finding:
+    if not miscounts:
+        return Finding("counts", Health.OK, "recounted: all that are kept are what is there")
+    number, is_one = counted(len(miscounts), "count"), len(miscounts) == 1
+    if is_repaired:
+        return Finding("counts", Health.NOTE, f"{number} differed from what is there and {'was' if is_one else 'were'} put right")
+    differ = "differs" if is_one else "differ"
+    return Finding("counts", Health.BAD, f"{number} {differ} from what is there; mend with: redrive doctor --recount --repair")
 
 
 def _installation() -> list[Finding]:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from redrive.model.query import EVERYTHING, Order, Query
+from redrive.model.query import Order, Query, phrases
 from redrive.serve.cli.options import (
+    catch_up,
     chosen,
     config_option,
     counted,
     filter_options,
     json_option,
     listing_options,
-    loaded,
+    none_found,
     opened,
+    print_json,
     store_option,
 )
-from redrive.serve.shape import SCHEMA, letter_shape
-from redrive.settings import masked
+from redrive.serve.shape import letter_shape
 
 
 @click.command("ls")
@@ -38,34 +38,28 @@ def command(store: str | None, config: Path | None, order: str, limit: int | Non
 
 def listed(query: Query, store: str | None, config: Path | None, order: Order, limit: int | None, *, as_json: bool) -> None:
     """Print the letters that answer a question, as a table or as JSON."""
+    if order is Order.NEAREST and not phrases(query):
+        raise click.UsageError("--order nearest needs words that letters can be near to, such as: redrive search refused")
     with opened(store, config) as dlq:
+        behind = catch_up(dlq, query)
         found = map(dlq.shown, dlq.find(query, order=order, page=min(limit or 100, 100)))
         if as_json:
-            _print_json(found if not limit else islice(found, limit))
+            print_json("letters", map(letter_shape, islice(found, limit or None)), behind)
             return
         from redrive.serve.cli.paper import console, letters_table
 
-        total = dlq.count(query)
-        most = 50 if limit is None else limit or total
+        most = 50 if limit is None else limit
+        first = next(found, None)
         paper = console()
-        if not total:
-            what = "No letters" if query == EVERYTHING else "No letters match"
-            paper.print(f"{what} in {masked(loaded(store, config).settings.store)}.", markup=False)
+        if first is None:
+            paper.print(none_found(query, store, config), markup=False, soft_wrap=True)
             return
-        paper.print(letters_table(islice(found, most), is_narrow=paper.width < 100))
-        if total > most:
-            paper.print(f"{most} of {total} letters; --limit 0 shows all.")
+        table = letters_table(islice(chain([first], found), most or None), is_narrow=paper.width < 100)
+        paper.print(table)
+        # What was found is shown before all that match are counted, which may take a while among a million.
+        shown = table.row_count
+        total = dlq.count(query) if shown == most else shown
+        if total > shown:
+            paper.print(f"{shown:,} of {total:,} letters; --limit 0 shows all.")
         else:
-            paper.print(f"{counted(total, 'letter')}.")
-
-
-def _print_json(letters: Any) -> None:
-    """One JSON object, written as the letters come, so that a million of them need no memory."""
-    from msgspec import json
-
-    out = sys.stdout
-    out.write(f'{{"schema":{SCHEMA},"letters":[')
-    for number, letter in enumerate(letters):
-        out.write(",\n" if number else "\n")
-        out.write(json.encode(letter_shape(letter)).decode())
-    out.write("\n]}\n")
+            paper.print(f"{counted(shown, 'letter')}.")

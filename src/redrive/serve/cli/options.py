@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -16,9 +17,13 @@ import click
 from redrive import blocking, settings, wiring
 from redrive.engine.process import Input
 from redrive.model.category import Category
+from redrive.model.errors import RedriveError
 from redrive.model.language import parse
-from redrive.model.query import And, Field, Is, Op, Order, Query
+from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query, Text, looks_behind, phrases
+from redrive.model.spelling import spelled
 from redrive.model.status import Status
+from redrive.model.texts import Where
+from redrive.serve.shape import SCHEMA
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +31,9 @@ store_option = click.option("--store", metavar="URL", help="Where letters live (
 config_option = click.option("--config", metavar="PATH", type=click.Path(path_type=Path), help="Settings file (REDRIVE_CONFIG).")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema number.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+_INDEXED_AT_ONCE = 200
+_INDEXING_SECONDS = 1.0
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -67,6 +75,9 @@ class Moment(click.ParamType[datetime]):
             self.fail(f"'{value}' is not a time; write how long ago (2h, 7d) or an ISO time (2026-01-31T14:00)", param, ctx)
 
 
+_MOST = "At most so many; 0: all. [default: 50 in a table, all in JSON]"
+limit_option = click.option("--limit", type=click.IntRange(min=0), help=_MOST)
+
 _FILTERS = [
     click.option("--source", help="Only letters of this source."),
     click.option(
@@ -98,9 +109,9 @@ def filter_options(command: F) -> F:
 def listing_options(command: F) -> F:
     """In which order letters are listed, and how many."""
     orders = click.Choice([order.value for order in Order])
-    most = "At most so many; 0: all. [default: 50 in a table, all in JSON]"
-    command = click.option("--limit", type=click.IntRange(min=0), help=most)(command)
-    return click.option("--order", type=orders, default="newest", show_default=True)(command)
+    near = "How they are listed; nearest: to the words that are looked for."
+    command = limit_option(command)
+    return click.option("--order", type=orders, default="newest", show_default=True, help=near)(command)
 
 
 def chosen(filters: dict[str, Any]) -> Query:
@@ -126,14 +137,57 @@ def opened(store: str | None, config: Path | None = None) -> Iterator[blocking.D
         yield dlq
 
 
+def catch_up(dlq: blocking.DeadLetters, query: Query) -> dict[str, int]:
+    """Before a question that looks into bodies and tracebacks: index for about a second what was just captured.
+
+    What is left then is told on standard error, and answered for JSON. A store that cannot be written to is searched as it is.
+    """
+    if not looks_behind(query):
+        return {}
+    left, deadline = dlq.letters.tidy(0), time.monotonic() + _INDEXING_SECONDS
+    with suppress(RedriveError):
+        while left.texts and time.monotonic() < deadline:
+            left = dlq.letters.tidy(_INDEXED_AT_ONCE)
+    if left.texts:
+        are = "is" if left.texts == 1 else "are"
+        click.echo(
+            f"{counted(left.texts, 'letter')} {are} not searched in body and traceback yet; `redrive tidy` indexes them.",
+            err=True,
+        )
+    return {"unsearched": left.texts}
+
+
+def none_found(query: Query, store: str | None, config: Path | None) -> str:
+    """What to say when no letter answers a question, and where else its words can be looked for."""
+    what = "No letters" if query == EVERYTHING else "No letters match"
+    said = f"{what} in {settings.masked(loaded(store, config).settings.store)}."
+    told = [text for text in phrases(query) if text.where is Where.MESSAGE]
+    if not told:
+        return said
+    elsewhere = spelled(Text(told[0].phrase, Where.ANYWHERE))
+    return f"{said} Words are looked for in messages; {elsewhere} also looks into bodies and tracebacks."
+
+
 def loaded(store: str | None, config: Path | None, **flags: object) -> settings.Loaded:
     given = {"store": store, **flags}
     return settings.load({name: value for name, value in given.items() if value is not None}, config=config)
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 letter`, `2 letters`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`1 letter`, `2,000 letters`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_json(name: str, shapes: Iterable[dict[str, Any]], more: Mapping[str, int]) -> None:
+    """One JSON object with a list in it, written as its items come, so that a million of them need no memory."""
+    from msgspec import json
+
+    out = sys.stdout
+    out.write(f'{{"schema":{SCHEMA},"{name}":[')
+    for number, shape in enumerate(shapes):
+        out.write(",\n" if number else "\n")
+        out.write(json.encode(shape).decode())
+    out.write("".join(["\n]", *(f',"{key}":{number}' for key, number in more.items()), "}\n"]))
 
 
 def standard_input() -> Input | None:

@@ -85,7 +85,7 @@ def letters_table(letters: Iterable[Letter], *, is_narrow: bool = False) -> Tabl
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("id", style="bold", no_wrap=True)
     table.add_column("when", no_wrap=True)
-    table.add_column("source", no_wrap=True)
+    table.add_column("source", no_wrap=True, max_width=20 if is_narrow else 40, overflow="ellipsis")
     if not is_narrow:
         table.add_column("message id", no_wrap=True, max_width=24, overflow="ellipsis")
     table.add_column("status", no_wrap=True)
@@ -97,20 +97,21 @@ def letters_table(letters: Iterable[Letter], *, is_narrow: bool = False) -> Tabl
         cells: list[RenderableType] = [
             short_id(letter),
             ago(letter.dead_lettered_at),
-            Text(_one_line(letter.source)),
-            Text(_one_line(letter.source_id)),
+            Text(one_line(letter.source)),
+            Text(one_line(letter.source_id)),
             status_text(letter.status),
             str(letter.attempts),
-            _error(letter),
+            error_text(letter.failure.type, letter.failure.message),
         ]
         table.add_row(*(cell for number, cell in enumerate(cells) if not is_narrow or number not in (3, 5)))
     return table
 
 
-def _error(letter: Letter) -> Text:
-    told = _one_line(letter.failure.message)
-    kind = (_one_line(last_name(letter.failure.type)), "bold")
-    return Text.assemble(kind, f": {told}" if told else "", no_wrap=True, overflow="ellipsis")
+def error_text(kind: str, message: str) -> Text:
+    """`TimeoutError: no answer`, in one line that gives way where there is no room."""
+    told = one_line(message)
+    name = (one_line(last_name(kind)), "bold")
+    return Text.assemble(name, f": {told}" if told else "", no_wrap=True, overflow="ellipsis")
 
 
 def short_id(letter: Letter) -> str:
@@ -162,24 +163,25 @@ def letter_story(letter: Letter, body: bytes) -> RenderableType:
         if value is not None:
             facts.add_row(legible(name), Text(legible(value)))
     parts: list[RenderableType] = [title, Padding(facts, (0, 0, 0, 2))]
-    parts += [_heading("history"), Padding(_history(letter), (0, 0, 0, 2))]
+    parts += [heading("history"), Padding(_history(letter), (0, 0, 0, 2))]
     if failure.traceback:
-        parts += [_heading("traceback"), Padding(Text(legible(failure.traceback.rstrip())), (0, 0, 0, 2))]
+        parts += [heading("traceback"), Padding(Text(legible(failure.traceback.rstrip())), (0, 0, 0, 2))]
     if letter.headers:
         headers = Table.grid(padding=(0, 2))
         for name, raw in letter.headers:
             headers.add_row(Text(legible(name), "bright_black"), Text(legible(raw.decode("utf-8", "backslashreplace"))))
-        parts += [_heading("headers"), Padding(headers, (0, 0, 0, 2))]
+        parts += [heading("headers"), Padding(headers, (0, 0, 0, 2))]
     where = f" in {letter.body_ref.name}" if letter.body_ref else ""
     parts += [
-        _heading(f"body  {letter.content_type}, {letter.body_size} bytes{where}"),
+        heading(f"body  {letter.content_type}, {letter.body_size} bytes{where}"),
         Padding(_body(letter, body), (0, 0, 0, 2)),
     ]
     return Group(*parts)
 
 
-def _heading(text: str) -> Text:
-    return Text(f"\n{text}", "bold")
+def heading(text: str) -> Text:
+    """What stands above a part of a page, with room before it."""
+    return Text(f"\n{legible(text)}", "bold")
 
 
 def _history(letter: Letter) -> Table:
@@ -191,8 +193,8 @@ def _history(letter: Letter) -> Table:
             Text(f"{number}.", "bright_black"),
             f"{attempt.at:%Y-%m-%d %H:%M:%S}",
             Text(took, "bright_black"),
-            Text(_one_line(outcome), "bold"),
-            Text(_one_line(attempt.message), overflow="ellipsis", no_wrap=True),
+            Text(one_line(outcome), "bold"),
+            Text(one_line(attempt.message), overflow="ellipsis", no_wrap=True),
         )
     if letter.history_dropped:
         table.add_row("", Text(f"and {letter.history_dropped} more that are no longer kept", "bright_black"))
@@ -218,5 +220,6 @@ def legible(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The text without its line breaks, and legible."""
     return legible(" ".join(text.split()))

@@ -22,6 +22,7 @@ from redrive.serve.cli.options import config_option, json_option, listing_option
 def command(query: tuple[str, ...], store: str | None, config: Path | None, order: str, limit: int | None, as_json: bool) -> None:
     """Find letters by words and conditions: status:exhausted error:TimeoutError age>1d "connection refused".
 
-    Conditions side by side must all hold; and, or, not and parentheses say more. Quote the whole for your shell.
+    Conditions side by side must all hold; and, or, not and parentheses say more. Words are looked for in messages;
+    body~"acme corp", traceback~client.py and anywhere~refused look elsewhere too. Quote the whole for your shell.
     """
     listed(parse(" ".join(query), datetime.now(UTC)), store, config, Order(order), limit, as_json=as_json)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from redrive import wiring
+from redrive.engine.housekeeper import INTERVAL
+from redrive.model.retention import RetentionRule
 from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
@@ -15,25 +20,41 @@ from redrive.settings import Settings, masked
 
 @click.command("up")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:2319]")
+@click.option("--no-housekeeping", is_flag=True, help="Leave what the store puts off, and the retention rules, to others.")
 @json_option
 @store_option
 @config_option
-def command(listen: str | None, as_json: bool, store: str | None, config: Path | None) -> None:
-    """Stay up: serve /health/live, /health/ready and /metrics until Ctrl-C or SIGTERM."""
-    stay_up(loaded(store, config, listen=listen).settings, as_json=as_json)
+def command(listen: str | None, no_housekeeping: bool, as_json: bool, store: str | None, config: Path | None) -> None:
+    """Stay up: serve /health/live, /health/ready and /metrics until Ctrl-C or SIGTERM.
+
+    Behind, it keeps house: indexes texts, sums up counts, gives back space, and runs the retention rules of the settings.
+    """
+    stay_up(loaded(store, config, listen=listen).settings, as_json=as_json, keeps_house=not no_housekeeping)
 
 
-def stay_up(settings: Settings, *, as_json: bool = False) -> None:
+def stay_up(settings: Settings, *, as_json: bool = False, keeps_house: bool = True) -> None:
     """Serve until told to stop."""
-    asyncio.run(_stay_up(settings, as_json))
+    asyncio.run(_stay_up(settings, as_json, keeps_house))
 
 
-async def _stay_up(settings: Settings, as_json: bool) -> None:
+def _listen_to_housekeeping() -> None:
+    """What retention removes is announced: here on standard error, unless somebody listens already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    for name in ("redrive.retention", "redrive.housekeeper"):
+        if not (logger := logging.getLogger(name)).hasHandlers():
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+
+
+async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None:
     from redrive.engine.prometheus import PrometheusMeter
     from redrive.serve.http.health import add_health
     from redrive.serve.http.server import bound, serve
     from redrive.serve.http.surface import Surface
 
+    if keeps_house:
+        _listen_to_housekeeping()
     meter = PrometheusMeter()
     async with wiring.connect(settings, meter) as dlq:
         await dlq.letters.check()
@@ -45,11 +66,22 @@ async def _stay_up(settings: Settings, as_json: bool) -> None:
 
             def when_up() -> None:
                 if as_json:
-                    click.echo(to_json({"listening": address, "store": masked(settings.store)}))
+                    retention = list(map(str, settings.retention)) if keeps_house else []
+                    where = {"listening": address, "store": masked(settings.store)}
+                    click.echo(to_json({**where, "housekeeping": keeps_house, "retention": retention}))
                 else:
                     click.echo(f"redrive is up on {address} with {masked(settings.store)}")
                     click.echo(f"  {address}/health/ready   {address}/metrics   Ctrl-C ends it")
+                    if keeps_house and settings.retention:
+                        click.echo(f"  {_announced(settings.retention)}")
 
-            await serve(surface, listening, when_up=when_up)
+            async with dlq.housekeeper() if keeps_house else nullcontext():
+                await serve(surface, listening, when_up=when_up)
     if not as_json:
         click.echo("redrive is down.")
+
+
+def _announced(rules: Sequence[RetentionRule]) -> str:
+    """What letters have to expect."""
+    many = f"{len(rules)} retention rules run" if len(rules) > 1 else "1 retention rule runs"
+    return f"{many} every {INTERVAL.total_seconds() / 60:.0f} minutes: {'; '.join(rule.label for rule in rules)}"

@@ -34,6 +34,7 @@ def add_health(surface: Surface, dlq: DeadLetters, meter: PrometheusMeter) -> No
 
     async def scrape(request: Request) -> Reply:
         metrics.set_letters(meter, await dlq.letters.tally(Field.STATUS))
+        metrics.set_backlog(meter, await dlq.letters.tidy(0))
         text, content_type = meter.render(request.accept)
         return Reply(content_type=content_type, body=text)
 

@@ -1,0 +1,82 @@
+"""Walk: over many letters, some at a time, so that memory stays flat and whoever captures meanwhile hardly notices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+
+from redrive.model.letter import Letter
+from redrive.model.query import And, Field, Is, Op, Order, Query
+from redrive.ports.inline import pause
+from redrive.ports.letters import LetterStore
+
+MOST = 1000
+"""Letters that a store is asked to look at or to change in one call."""
+_FIRST = 32
+_AIM_SECONDS = 0.015
+"""No call to the store should take longer: so long a capture may have to wait for its turn."""
+_MUCH_TOO_LONG_SECONDS = 0.12
+_LONG_IN_A_ROW = 3
+"""One long call may have waited for others who write; so many in a row are long by themselves."""
+_LONGEST_REST_SECONDS = 1.0
+_LOAD_BYTES = 8 * 1024 * 1024
+"""What is held in memory at a time, however large the bodies are."""
+
+
+class Stride:
+    """How much to ask of a store at a time: so much that a call is short, learnt from how long the last ones took."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self.size = min(_FIRST, most)
+        self._long = 0
+
+    def learn(self, seconds: float, number: int) -> None:
+        """A call for so many took so long."""
+        self._long = self._long + 1 if seconds > _AIM_SECONDS else 0
+        if self._long >= _LONG_IN_A_ROW or seconds > _MUCH_TOO_LONG_SECONDS:
+            self.size = max(1, min(self.size, number) // 2)
+        elif number >= self.size and seconds < _AIM_SECONDS * 0.7:
+            self.size = min(self._most, self.size + self.size // 4 + 1)
+
+    async def rest(self, seconds: float, number: int) -> None:
+        """Learn from a call, and let others have the store for as long as it took."""
+        self.learn(seconds, number)
+        await pause(min(seconds, _LONGEST_REST_SECONDS))
+
+
+async def walk(
+    store: LetterStore, query: Query, *, most: int = MOST, is_polite: bool = True
+) -> AsyncGenerator[Sequence[Letter], None]:
+    """The letters that match, oldest first, some at a time; none is looked at twice. Without politeness: without rests."""
+    stride = Stride(most)
+    after: str | None = None
+    room = stride.size
+    while True:
+        started = time.perf_counter()
+        limit = min(stride.size, room)
+        page = await store.find(query, order=Order.OLDEST, limit=limit, after=after)
+        took = time.perf_counter() - started
+        if page.letters:
+            yield page.letters
+            room = max(1, _LOAD_BYTES // max(map(_weight, page.letters)))
+        if (after := page.next) is None:
+            return
+        await stride.rest(took if is_polite else 0.0, limit)
+
+
+def _weight(letter: Letter) -> int:
+    """About how many bytes a letter takes in memory."""
+    return 1000 + len(letter.body) + len(letter.failure.traceback) + (len(letter.original.body) if letter.original else 0)
+
+
+async def newest(store: LetterStore, query: Query) -> datetime | None:
+    """When the newest letter that matches was dead-lettered; None: there is none."""
+    page = await store.find(query, order=Order.NEWEST, limit=1)
+    return page.letters[0].dead_lettered_at if page.letters else None
+
+
+def up_to(query: Query, until: datetime | None) -> Query:
+    """The question, of letters that were dead-lettered until then."""
+    return query if until is None else And((query, Is(Field.DEAD_LETTERED_AT, until, Op.LE)))

@@ -1,0 +1,121 @@
+"""`redrive export`: letters out as lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from msgspec.structs import replace
+
+from redrive import wiring
+from redrive.engine.dead_letters import DeadLetters
+from redrive.engine.walk import newest, up_to, walk
+from redrive.model.errors import RedriveError, StoreError
+from redrive.model.language import parse
+from redrive.model.letter import Letter
+from redrive.model.query import Query
+from redrive.model.status import Status
+from redrive.ports.files import sync_folder
+from redrive.serve.cli.acts import STOPPED, Show, bar, letters
+from redrive.serve.cli.lines import line_of
+from redrive.serve.cli.options import config_option, loaded, store_option
+
+
+@click.command("export")
+@click.argument("query", nargs=-1)
+@click.option(
+    "--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE; it is there when it is whole."
+)
+@store_option
+@config_option
+def command(query: tuple[str, ...], output: Path | None, store: str | None, config: Path | None) -> int:
+    """Write the letters that answer QUERY, or all, as lines of JSON: one whole letter a line, the oldest first.
+
+    This is the raw data, for its owner: nothing is redacted or left out, and bodies are there. docs/moving.md says what a line
+    holds.
+    """
+    question = parse(" ".join(query), datetime.now(UTC))
+    settings = loaded(store, config).settings
+    written = held = failed = 0
+
+    async def run(out: BinaryIO, show: Show) -> None:
+        nonlocal written, held, failed
+        async with wiring.connect(settings) as dlq:
+            asked, total = await _frozen(dlq, question)
+            async with aclosing(walk(dlq.letters, asked, is_polite=False)) as pages:
+                async for page in pages:
+                    for letter in page:
+                        try:
+                            out.write(line_of(await _whole(dlq, letter)))
+                        except StoreError as error:
+                            if error.transient:
+                                raise
+                            click.echo(f"Could not export {letter.id}: {error}", err=True)
+                            failed += 1
+                            continue
+                        written += 1
+                        held += letter.status is Status.RETRYING
+                    show(written + failed, total)
+
+    try:
+        with (
+            _place(output) as out,
+            bar("exporting", is_wanted=sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())) as show,
+        ):
+            asyncio.run(run(out, show))
+    except KeyboardInterrupt:
+        click.echo(f"Stopped after {letters(written)}" + (f"; {output} was not written." if output else "."), err=True)
+        return STOPPED
+    except RedriveError:
+        click.echo(f"Broke off after {letters(written)}" + (f"; {output} was not written." if output else "."), err=True)
+        raise
+    click.echo(f"Exported {letters(written)}" + (f" to {output}." if output else "."), err=True)
+    if held:
+        are, say = ("is", "says") if held == 1 else ("are", "say")
+        click.echo(f"{letters(held)} {are} held by somebody right now: the status {say} retrying.", err=True)
+    return int(bool(failed))
+
+
+async def _frozen(dlq: DeadLetters, question: Query) -> tuple[Query, int]:
+    """What is there now and answers the question, and how many letters that are."""
+    asked = dlq.within(question)
+    return up_to(asked, await newest(dlq.letters, asked)), await dlq.letters.count(asked)
+
+
+async def _whole(dlq: DeadLetters, letter: Letter) -> Letter:
+    """The letter with its bodies inside, also those that lie in files of their own."""
+    if letter.body_ref is None and (letter.original is None or letter.original.body_ref is None):
+        return letter
+    original = letter.original
+    if original is not None:
+        first = await dlq.body(replace(letter, body=original.body, body_ref=original.body_ref))
+        original = replace(original, body=first, body_ref=None)
+    return replace(letter, body=await dlq.body(letter), body_ref=None, original=original)
+
+
+@contextmanager
+def _place(output: Path | None) -> Iterator[BinaryIO]:
+    """Where lines go: standard output, or a file that is written aside and put in its place when it is whole."""
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    aside = output.with_name(f"{output.name}.part")
+    # For the owner's eyes alone: what was redacted for display is not redacted here.
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=1 << 20) as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+    aside.replace(output)
+    sync_folder(output.absolute().parent)
