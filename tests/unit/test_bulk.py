@@ -402,7 +402,7 @@ def test_strides_halve_when_a_call_was_long_and_grow_slowly_when_it_was_short() 
     assert stride.size == 250
     for _ in range(20):
         stride.learn(0.1, stride.size)
-    assert stride.size == 1
+    assert stride.size == 16, "so few take no store long"
     assert Stride(5).size == 5
 
 

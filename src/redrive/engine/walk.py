@@ -14,6 +14,8 @@ from redrive.ports.letters import LetterStore
 MOST = 1000
 """Letters that a store is asked to look at or to change in one call."""
 _FIRST = 32
+_LEAST = 16
+"""So few letters take no store long; when even they do, it is others who take the time."""
 _AIM_SECONDS = 0.015
 """No call to the store should take longer: so long a capture may have to wait for its turn."""
 _MUCH_TOO_LONG_SECONDS = 0.12
@@ -36,7 +38,7 @@ class Stride:
         """A call for so many took so long."""
         self._long = self._long + 1 if seconds > _AIM_SECONDS else 0
         if self._long >= _LONG_IN_A_ROW or seconds > _MUCH_TOO_LONG_SECONDS:
-            self.size = max(1, min(self.size, number) // 2)
+            self.size = max(min(_LEAST, self._most), min(self.size, number) // 2)
         elif number >= self.size and seconds < _AIM_SECONDS * 0.7:
             self.size = min(self._most, self.size + self.size // 4 + 1)
 

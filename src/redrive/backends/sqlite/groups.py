@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.query import IS_LEASED, Condition, compiled
-from redrive.backends.sqlite.rows import filled, marks, pieces
+from redrive.backends.sqlite.rows import filled, marks, pieces, read_all
 from redrive.model.census import STORED, GroupChange, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
 from redrive.model.instant import instant, micros
@@ -19,6 +19,8 @@ from redrive.model.paging import LastGroup, group, group_page, last_hour
 from redrive.model.query import Field, GroupOrder, GroupPage, Query
 from redrive.model.status import Status
 from redrive.model.stored import restored
+
+_AT_ONCE = 500
 
 _LISTED_BY = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
 
@@ -170,11 +172,15 @@ class _Kept:
         among, parameters = self._among(names)
         shown = ", ".join(str(self._hour - number) for number in range(SHOWN))
         sql = f"""
-            SELECT g.fingerprint, h.hour, h.count FROM (SELECT namespace, fingerprint FROM groups {among}) g
+            SELECT g.fingerprint, group_concat(h.hour || ' ' || h.count, ' ')
+            FROM (SELECT namespace, fingerprint FROM groups {among}) g
             CROSS JOIN group_hours h ON h.hour IN ({shown}) AND h.namespace = g.namespace AND h.fingerprint = g.fingerprint
+            GROUP BY g.namespace, g.fingerprint
         """
-        for name, hour, count in self._connection.execute(sql, parameters):
-            found[name][hour] += count
+        for name, told in self._connection.execute(sql, parameters).fetchall():
+            numbers = list(map(int, told.split()))
+            for hour, count in zip(numbers[::2], numbers[1::2], strict=True):
+                found[name][hour] += count
         for name in names:
             for note in self._noted.get(name, ()):
                 found[name].update(note.hours)
@@ -257,9 +263,17 @@ def _cut(
 
 
 def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str, parameters: Sequence[Any]) -> list[bytes]:
-    """The last letter of each group, of those that meet the condition."""
-    sql = f"""
-        SELECT l.data FROM letters l WHERE l.fingerprint = ? AND l.dead_lettered_at = ? AND {condition}
-        ORDER BY l.id DESC LIMIT 1
-    """
-    return [connection.execute(sql, [row.name, row.last, *parameters]).fetchone()[0] for row in rows]
+    """The last letter of each group, of those that meet the condition; in one step for many groups."""
+    found: list[bytes] = []
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        sql = f"""
+            SELECT '' AS note, (
+                SELECT l.data FROM letters l WHERE l.fingerprint = g.column1 AND l.dead_lettered_at = g.column2 AND {condition}
+                ORDER BY l.id DESC LIMIT 1
+            ) AS data FROM (VALUES {", ".join(["(?, ?)"] * len(some))}) g
+        """
+        # What stands first in the text comes first.
+        values = [*parameters, *(value for row in some for value in (row.name, row.last))]
+        found += [data for _, data in read_all(connection, sql, values)]
+    return found

@@ -11,7 +11,7 @@ from uuid import UUID
 from redrive.backends.sqlite import texts
 from redrive.backends.sqlite.query import INDEXED, compiled
 from redrive.backends.sqlite.rows import filled, marks
-from redrive.model.query import Field, Is, Op, Query, Text, conjuncts, last_name
+from redrive.model.query import Field, Is, Op, Or, Query, Text, conjuncts, last_name
 from redrive.model.status import Status
 
 _COUNTED = {
@@ -33,10 +33,13 @@ def planned(connection: sqlite3.Connection, query: Query, now: datetime) -> Plan
     """How to find a page of the letters that match."""
     rare = texts.rare(connection, query)
     parts = list(conjuncts(query))
-    is_few = any(part in rare if isinstance(part, Text) else _is_retrying(part) for part in parts)
-    # Letters whose numbers are known need no index.
-    driver = Field.ID if is_few else _driver(connection, parts)
-    return Plan(*compiled(query, now, rare=rare, driver=driver), is_few)
+    if any(part in rare if isinstance(part, Text) else _is_retrying(part) for part in parts):
+        # Letters whose numbers are known need no index.
+        return Plan(*compiled(query, now, rare=rare, driver=Field.ID), is_few=True)
+    for part in parts:
+        if (field := _either(connection, part)) is not None:
+            return Plan(*compiled(query, now, rare=rare, driver=Field.ID, either=field), is_few=True)
+    return Plan(*compiled(query, now, rare=rare, driver=_driver(connection, parts)), is_few=False)
 
 
 def planned_among(ids: Sequence[UUID], query: Query, now: datetime) -> Plan:
@@ -44,6 +47,19 @@ def planned_among(ids: Sequence[UUID], query: Query, now: datetime) -> Plan:
     keys = [id.bytes for id in ids]
     condition, parameters = compiled(query, now, driver=Field.ID)
     return Plan(f"l.id IN ({marks(len(keys))}) AND {condition}", [*filled(keys), *parameters], is_few=True)
+
+
+def _either(connection: sqlite3.Connection, part: Query) -> Field | None:
+    """The field of which several values are meant that few letters have, all taken together."""
+    if not isinstance(part, Or) or not part.parts:
+        return None
+    values = [one for one in part.parts if isinstance(one, Is) and one.op is Op.EQ and one.field in INDEXED]
+    fields = {one.field for one in values}
+    if len(values) < len(part.parts) or len(fields) > 1 or any(map(_is_retrying, values)):
+        return None
+    (field,) = fields
+    count = sum(_letters(connection, field, str(one.value)) for one in values)
+    return field if count <= texts.FEW else None
 
 
 def _driver(connection: sqlite3.Connection, parts: Iterable[Query]) -> Field | None:

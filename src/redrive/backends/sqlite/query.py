@@ -39,13 +39,21 @@ INDEXED = frozenset({Field.STATUS, Field.SOURCE, Field.ERROR, Field.GROUP})
 """Fields whose letters lie in an index by their age."""
 
 
-def compiled(query: Query, now: datetime, *, rare: Collection[Text] | None = None, driver: Field | None = None) -> Condition:
+def compiled(
+    query: Query,
+    now: datetime,
+    *,
+    rare: Collection[Text] | None = None,
+    driver: Field | None = None,
+    either: Field = Field.ID,
+) -> Condition:
     """The question as a condition.
 
     Phrases that are `rare` are looked up once for all letters, others in each letter that comes up; without, all are looked up.
-    Of the fields that are `INDEXED`, only the `driver` is to be found by its index, if there is one.
+    Of the fields that are `INDEXED`, only the `driver` is to be found by its index, if there is one; and only `either` where one of
+    several parts is enough, for those that several indexes give have to be sorted.
     """
-    inner = partial(compiled, now=now, rare=rare, driver=driver)
+    inner = partial(compiled, now=now, rare=rare, driver=driver, either=either)
     match query:
         case Is(field=Field.STATUS, value=value, op=op) if op == "=":
             if value == Status.RETRYING:
@@ -77,7 +85,7 @@ def compiled(query: Query, now: datetime, *, rare: Collection[Text] | None = Non
         case And(parts=parts):
             return _joined(parts, " AND ", "1", inner)
         case Or(parts=parts):
-            return _joined(parts, " OR ", "0", inner)
+            return _joined(parts, " OR ", "0", partial(inner, driver=either))
         case Not(part=Not(part=part)):
             # SQLite's parser takes only so many levels.
             return inner(part)

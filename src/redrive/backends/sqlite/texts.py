@@ -14,7 +14,7 @@ from redrive.model.query import And, Not, Or, Query, Text
 from redrive.model.stored import restored
 from redrive.model.texts import body_words, traceback_words
 
-_FEW = 10_000
+FEW = 10_000
 """Up to so many letters, it is quicker to sort all that have a phrase than to look for it in one letter after another. At a million
 letters a phrase that more of them have is in every hundredth."""
 
@@ -29,8 +29,8 @@ def _is_rare(connection: sqlite3.Connection, text: Text) -> bool:
     if found is None:
         return True
     sql, parameters = found
-    (count,) = connection.execute(f"SELECT count(*) FROM ({sql} LIMIT {_FEW + 1})", parameters).fetchone()
-    return bool(count <= _FEW)
+    (count,) = connection.execute(f"SELECT count(*) FROM ({sql} LIMIT {FEW + 1})", parameters).fetchone()
+    return bool(count <= FEW)
 
 
 def _texts(query: Query) -> Iterable[Text]:
