@@ -21,6 +21,7 @@ from redrive.model.status import Status
 from redrive.model.stored import restored
 
 _AT_ONCE = 500
+_STORED = tuple(status.value for status in STORED)
 
 _LISTED_BY = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
 
@@ -38,19 +39,13 @@ def listed(
             found = _Scanned(connection, compiled(query, now), hour, micros(now))
         rows = found.page(order, limit + 1, last)
         statuses: dict[str, Counter[str]] = {}
-        hours: dict[str, Counter[int]] = {}
+        hours: dict[str, list[int]] = {}
         for names in pieces([row.name for row in rows]):
             statuses |= found.statuses(names)
             hours |= found.hours(names)
         latest = found.latest(rows)
     groups = [
-        group(
-            restored(data),
-            row.letters,
-            instant(row.first),
-            statuses[row.name],
-            [hours[row.name][hour - SHOWN + 1 + number] for number in range(SHOWN)],
-        )
+        group(restored(data), row.letters, instant(row.first), statuses[row.name], hours[row.name])
         for row, data in zip(rows, latest, strict=True)
     ]
     return group_page(groups, limit, order, hour)
@@ -156,7 +151,9 @@ class _Kept:
         for name, *numbers in self._connection.execute(
             f"SELECT fingerprint, {', '.join(STORED)} FROM groups {among}", parameters
         ):
-            found[name].update(dict(zip((status.value for status in STORED), numbers, strict=True)))
+            # Of one in several namespaces the numbers are added; a group in one is the usual case.
+            counted = dict(zip(_STORED, numbers, strict=True))
+            found[name] = Counter(counted) if not found[name] else found[name] + Counter(counted)
         for name in names:
             for note in self._noted.get(name, ()):
                 found[name].update(note.statuses)
@@ -167,8 +164,8 @@ class _Kept:
                 found[name][Status.RETRYING.value] += 1
         return found
 
-    def hours(self, names: Sequence[str]) -> dict[str, Counter[int]]:
-        found: dict[str, Counter[int]] = {name: Counter() for name in names}
+    def hours(self, names: Sequence[str]) -> dict[str, list[int]]:
+        found, start = {name: [0] * SHOWN for name in names}, self._hour - SHOWN + 1
         among, parameters = self._among(names)
         shown = ", ".join(str(self._hour - number) for number in range(SHOWN))
         sql = f"""
@@ -180,10 +177,12 @@ class _Kept:
         for name, told in self._connection.execute(sql, parameters).fetchall():
             numbers = list(map(int, told.split()))
             for hour, count in zip(numbers[::2], numbers[1::2], strict=True):
-                found[name][hour] += count
-        for name in names:
-            for note in self._noted.get(name, ()):
-                found[name].update(note.hours)
+                found[name][hour - start] += count
+        for name in self._noted.keys() & found.keys():
+            for note in self._noted[name]:
+                for hour, count in note.hours.items():
+                    if 0 <= hour - start < SHOWN:
+                        found[name][hour - start] += count
         return found
 
     def latest(self, rows: Sequence[Row]) -> list[bytes]:
@@ -229,16 +228,16 @@ class _Scanned:
             found[name][status] += count
         return found
 
-    def hours(self, names: Sequence[str]) -> dict[str, Counter[int]]:
-        found: dict[str, Counter[int]] = {name: Counter() for name in names}
-        start, end = (self._hour - SHOWN + 1) * HOUR, (self._hour + 1) * HOUR
+    def hours(self, names: Sequence[str]) -> dict[str, list[int]]:
+        found, first = {name: [0] * SHOWN for name in names}, self._hour - SHOWN + 1
+        start, end = first * HOUR, (self._hour + 1) * HOUR
         sql = f"""
             SELECT l.fingerprint, {hour_in("l.dead_lettered_at")}, count(*) FROM letters l
             WHERE l.fingerprint IN ({marks(len(names))}) AND l.dead_lettered_at >= {start} AND l.dead_lettered_at < {end}
                 AND {self._condition} GROUP BY 1, 2
         """
         for name, hour, count in self._connection.execute(sql, [*filled(names), *self._parameters]):
-            found[name][hour] += count
+            found[name][hour - first] += count
         return found
 
     def latest(self, rows: Sequence[Row]) -> list[bytes]:
