@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from bench.growth import Cost, Growth, Stop, Waits, chart, markdown, percentile
 from bench.harness import Goal
+from bench.million.chart import chart
+from bench.million.growth import Cost, Growth, Stop, Waits, markdown, percentile
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000)
 _KEYS = (

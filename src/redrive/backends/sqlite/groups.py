@@ -82,48 +82,66 @@ class _Kept:
         self._namespace = namespace
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        by, source = _LISTED_BY[order], self._source()
-        grown = self._grown() if order is GroupOrder.GROWTH else {}
-        # Groups that are listed elsewhere than the rows of their table have them, so that as many more are looked at.
-        moved = list(self._noted.keys() | grown.keys())
-        kept = self._kept(*source, order, limit + len(moved), last)
-        rows = [row for row in kept if row.name not in self._noted and row.name not in grown]
-        for names in pieces(moved):
-            sql = f"SELECT {by}, fingerprint, count, first_seen, last_seen FROM ({source[0]}) WHERE fingerprint IN ({marks(len(names))})"
-            known = {row.name: row for row in map(Row._make, self._connection.execute(sql, [*source[1], *filled(names)]))}
+        source, parameters = self._source()
+        # Groups of which something was noted are listed elsewhere than the table has them, so that as many more are looked at.
+        kept = self._kept(source, parameters, order, limit + len(self._noted), last)
+        rows = [row for row in kept if row.name not in self._noted]
+        for names in pieces(list(self._noted)):
+            among = f"fingerprint IN ({marks(len(names))})"
+            sql = f"SELECT 0, fingerprint, count, first_seen, last_seen FROM ({source}) WHERE {among}"
+            known = {row.name: row for row in map(Row._make, self._connection.execute(sql, [*parameters, *filled(names)]))}
+            grown = self._grown_by(names) if order is GroupOrder.GROWTH else {}
             corrected = (self._corrected(name, known.get(name), order, grown.get(name, 0)) for name in names)
             rows += [row for row in corrected if row is not None and (last is None or row[:2] < (last.value, last.fingerprint))]
         return sorted(rows, reverse=True)[:limit]
 
     def _kept(self, source: str, parameters: Sequence[Any], order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        """The rows that come next, as the table has them: of those that have not grown, each by its name."""
+        """The rows that come next, as the tables have them."""
         if order is not GroupOrder.GROWTH:
             return _cut(self._connection, source, parameters, _LISTED_BY[order], limit, last)
-        if last is not None and last.value < 0:
-            return []
-        beyond, behind = ("", []) if last is None or last.value > 0 else ("WHERE fingerprint < ?", [last.fingerprint])
-        sql = f"SELECT 0, fingerprint, count, first_seen, last_seen FROM ({source}) {beyond} ORDER BY fingerprint DESC LIMIT {limit}"
-        return list(map(Row._make, self._connection.execute(sql, [*parameters, *behind])))
-
-    def _source(self) -> Condition:
-        """A statement that gives all groups, of which none has grown yet."""
-        where, parameters = ("", []) if self._namespace is None else ("WHERE namespace = ?", [self._namespace])
-        if self._is_alone:
-            return f"SELECT fingerprint, count, first_seen, last_seen, 0 AS growth FROM groups {where}", parameters
-        summed = f"""
-            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen, 0 AS growth
-            FROM groups {where} GROUP BY fingerprint
+        grown, mine = self._grown()
+        value, name = (2**63 - 1, "") if last is None else (last.value, last.fingerprint)
+        # Those that letters came to lately, and all others, of which none has grown: the first of each are enough.
+        sql = f"""
+            WITH grown AS MATERIALIZED ({grown})
+            SELECT h.growth, g.fingerprint, g.count, g.first_seen, g.last_seen FROM (
+                SELECT fingerprint, growth FROM grown WHERE (growth, fingerprint) < (?, ?)
+                ORDER BY growth DESC, fingerprint DESC LIMIT {limit}
+            ) h CROSS JOIN ({source}) g ON g.fingerprint = h.fingerprint
+            UNION ALL SELECT * FROM (
+                SELECT 0, fingerprint, count, first_seen, last_seen FROM ({source})
+                WHERE (0, fingerprint) < (?, ?) AND fingerprint NOT IN (SELECT fingerprint FROM grown)
+                ORDER BY fingerprint DESC LIMIT {limit}
+            )
         """
-        return summed, parameters
+        values = [*mine, value, name, *parameters, *parameters, value, name]
+        return sorted(map(Row._make, self._connection.execute(sql, values)), reverse=True)[:limit]
 
-    def _grown(self) -> dict[str, int]:
+    def _grown(self) -> Condition:
         """The groups that letters have come to lately, and by how much each has grown."""
         where, parameters = ("", []) if self._namespace is None else ("AND namespace = ?", [self._namespace])
         sql = f"""
-            SELECT fingerprint, sum(CASE WHEN hour > {self._hour - 2} THEN count ELSE -count END) FROM group_hours
+            SELECT fingerprint, sum(CASE WHEN hour > {self._hour - 2} THEN count ELSE -count END) AS growth FROM group_hours
             WHERE hour BETWEEN {self._hour - 3} AND {self._hour} {where} GROUP BY fingerprint
         """
-        return dict(self._connection.execute(sql, parameters).fetchall())
+        return sql, parameters
+
+    def _grown_by(self, names: Sequence[str]) -> dict[str, int]:
+        """By how much these have grown, as the table has it."""
+        grown, parameters = self._grown()
+        sql = f"SELECT fingerprint, growth FROM ({grown}) WHERE fingerprint IN ({marks(len(names))})"
+        return dict(self._connection.execute(sql, [*parameters, *filled(names)]).fetchall())
+
+    def _source(self) -> Condition:
+        """A statement that gives all groups."""
+        where, parameters = ("", []) if self._namespace is None else ("WHERE namespace = ?", [self._namespace])
+        if self._is_alone:
+            return f"SELECT fingerprint, count, first_seen, last_seen FROM groups {where}", parameters
+        summed = f"""
+            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen
+            FROM groups {where} GROUP BY fingerprint
+        """
+        return summed, parameters
 
     def _corrected(self, name: str, known: Row | None, order: GroupOrder, grown: int) -> Row | None:
         """A group with what was noted of it, and by how much it has grown; None when none of its letters is left."""

@@ -12,7 +12,7 @@ from msgspec import msgpack
 
 from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.model.instant import micros
-from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Scalar, Text, last_name, matches, phrases
+from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Scalar, Text, conjuncts, last_name, matches, phrases
 from redrive.model.status import Status
 from redrive.model.stored import restored
 from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
@@ -115,8 +115,12 @@ def matching(text: Text) -> Condition | None:
 
 def distance(query: Query) -> Condition:
     """How far a letter is from the nearest of the question's phrases; see `redrive.model.query.distance_of`."""
+    wanted = phrases(query)
+    if len(wanted) == 1 and wanted[0].where is Where.MESSAGE and wanted[0] in conjuncts(query):
+        # Whatever is found has it in its message.
+        return "length(l.words)", []
     parts, parameters = [str(NOWHERE)], []
-    for text in phrases(query):
+    for text in wanted:
         cases = []
         for where, far in ((Where.MESSAGE, "length(l.words)"), (Where.TRACEBACK, IN_TRACEBACK), (Where.BODY, IN_BODY)):
             if text.where in (where, Where.ANYWHERE):

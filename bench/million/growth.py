@@ -1,0 +1,182 @@
+"""How costs grow with the number of letters: the figures at each size as a table and in markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from rich.table import Table
+
+from bench.harness import Goal
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What one thing takes at one size. Without `ours` it could not be measured, and the note says why."""
+
+    key: str
+    name: str
+    unit: str
+    """Of `ours` and `raw`."""
+    ours: float | None
+    raw: float | None = None
+    """The same with bare statements, measured in the same rounds."""
+    spread: tuple[float, float] | None = None
+    """Ours, in the lowest and the highest round."""
+    figure: float | None = None
+    """What the goal speaks of."""
+    figure_unit: str = ""
+    goal: Goal | None = None
+    note: str = ""
+
+    @property
+    def is_met(self) -> bool | None:
+        return None if self.goal is None or self.figure is None else self.goal.is_met(self.figure)
+
+    @property
+    def figure_text(self) -> str:
+        return "" if self.figure is None else f"{told(self.figure)} {self.figure_unit}"
+
+    @property
+    def goal_text(self) -> str:
+        if self.goal is None:
+            return ""
+        return f"{'≥' if self.goal.way == 'at least' else '≤'} {self.goal.value:g} {self.figure_unit}"
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """The costs at one size."""
+
+    size: int
+    costs: tuple[Cost, ...]
+
+    def cost(self, key: str) -> Cost | None:
+        return next((cost for cost in self.costs if cost.key == key), None)
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """How long single captures took, one every few milliseconds, while something else went on."""
+
+    meanwhile: str
+    captures: int
+    median_ms: float
+    most_of_them_ms: float
+    """The 99th percentile."""
+    longest_ms: float
+    stalled: int
+    """Captures that took longer than they may."""
+    pages: int
+    """Pages that were searched meanwhile."""
+    seconds: float
+    purged: int = 0
+    note: str = ""
+
+    @property
+    def purged_a_second(self) -> float:
+        return self.purged / self.seconds
+
+
+class Space(Struct, frozen=True, kw_only=True):
+    """Bytes that the store takes: before a purge, after it, and after the space was given back."""
+
+    before: int
+    purged: int
+    tidied: int
+    left: int
+    """What could still be given back: nothing, unless it took too long."""
+    seconds: float
+    """How long giving it back took."""
+
+    @property
+    def text(self) -> str:
+        before, purged, tidied, left = (f"{size / 1e6:,.1f} MB" for size in (self.before, self.purged, self.tidied, self.left))
+        return f"{before} before the purges, {purged} after them, {tidied} after {self.seconds:.0f} s of tidy, {left} left to give back"
+
+
+class Growth(Struct, frozen=True, kw_only=True):
+    """One engine's costs, size by size; at the last size also captures beside a purge, and the space before and after it."""
+
+    engine: str
+    stops: tuple[Stop, ...]
+    waits: tuple[Waits, ...] = ()
+    space: Space | None = None
+
+
+def percentile(sorted_values: Sequence[float], share: float) -> float:
+    """The value that this share of them does not exceed."""
+    return sorted_values[max(0, math.ceil(share * len(sorted_values)) - 1)]
+
+
+def table(growth: Growth, setting: str) -> Table:
+    """The costs for people: ours and, behind a stroke, the bare statements."""
+    drawn = Table(title=f"{growth.engine}: ours / raw", caption=setting, title_justify="left")
+    drawn.add_column("what", max_width=44)
+    for stop in growth.stops:
+        drawn.add_column(f"{stop.size:,}", justify="right", no_wrap=True)
+    for title in ("unit", "at the end", "goal", ""):
+        drawn.add_column(title, justify="left" if title == "unit" else "right", no_wrap=True)
+    for row in _rows(growth):
+        last = row[-1]
+        sign = {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}[last.is_met]
+        cells = [f"{_number(cost.ours)} / {_number(cost.raw)}" if cost.raw is not None else _number(cost.ours) for cost in row]
+        drawn.add_row(last.name, *cells, last.unit, last.figure_text, last.goal_text, sign)
+    return drawn
+
+
+def waits_table(growth: Growth) -> Table:
+    """The captures beside a purge."""
+    drawn = Table(title=f"{growth.engine}: a capture every 5 ms, and a search all the time", title_justify="left")
+    for title in ("meanwhile", "captures", "median", "99 %", "longest", "over 50 ms", "pages/s", "purged", "purged/s"):
+        drawn.add_column(title, justify="left" if title == "meanwhile" else "right", no_wrap=True)
+    for waits in growth.waits:
+        drawn.add_row(*_wait_cells(waits))
+    return drawn
+
+
+def markdown(growth: Growth) -> str:
+    """The same, to be pasted into a document."""
+    sizes = [f"{stop.size:,}" for stop in growth.stops]
+    lines = [f"| {growth.engine} | {' | '.join(sizes)} | unit | at {sizes[-1]} | goal |", "|---" * (len(sizes) + 4) + "|"]
+    for row in _rows(growth):
+        last = row[-1]
+        cells = [f"{_number(cost.ours)} ({_number(cost.raw)})" if cost.raw is not None else _number(cost.ours) for cost in row]
+        lines.append(f"| {last.name} | {' | '.join(cells)} | {last.unit} | {last.figure_text} | {last.goal_text} |")
+    if growth.waits:
+        titles = ("a capture every 5 ms", "captures", "median", "99 %", "longest", "over 50 ms", "pages/s", "purged", "purged/s")
+        lines += ["", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+        lines += [f"| {' | '.join(_wait_cells(waits))} |" for waits in growth.waits]
+    if growth.space is not None:
+        lines += ["", f"Space: {growth.space.text}."]
+    return "\n".join([*lines, ""])
+
+
+def _rows(growth: Growth) -> Iterator[list[Cost]]:
+    """A cost at all sizes."""
+    for one in growth.stops[-1].costs:
+        missing = Cost(key=one.key, name=one.name, unit=one.unit, ours=None)
+        yield [stop.cost(one.key) or missing for stop in growth.stops]
+
+
+def _wait_cells(waits: Waits) -> list[str]:
+    return [
+        waits.meanwhile + (f" ({waits.note})" if waits.note else ""),
+        f"{waits.captures:,}",
+        f"{waits.median_ms:.1f} ms",
+        f"{waits.most_of_them_ms:.1f} ms",
+        f"{waits.longest_ms:.1f} ms",
+        f"{waits.stalled:,}",
+        f"{waits.pages / waits.seconds:,.0f}",
+        f"{waits.purged:,}" if waits.purged else "",
+        f"{waits.purged_a_second:,.0f}" if waits.purged else "",
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else told(value)
+
+
+def told(value: float) -> str:
+    """Three digits, or all that stand before the point."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if abs(value) >= 0.01 else f"{value:.3f}"
