@@ -137,7 +137,10 @@ def _worded(text: Text, *, is_rare: bool) -> Condition:
         return "0", []
     if is_rare:
         return f"l.seq IN ({found[0]})", found[1]
-    in_message, in_texts = "instr(l.words, ?)", "EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq)"
+    in_message = "instr(l.words, ?)"
+    # Letters that are not indexed yet are passed over before anything is looked up.
+    is_indexed = "+l.seq <= (SELECT seq FROM indexed)"
+    in_texts = f"({is_indexed} AND EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq))"
     match text.where:
         case Where.MESSAGE:
             return in_message, [needle(text.phrase)]
