@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +13,7 @@ from msgspec.structs import replace
 
 from redrive.engine.alert import Alarm
 from redrive.engine.bridge import Bridge
-from redrive.engine.bulk import Bulk, BulkAct, Plan, Progress, Swept
+from redrive.engine.bulk import Bulk
 from redrive.engine.by_hand import ByHand, leased
 from redrive.engine.call import FunctionTransport, refusal
 from redrive.engine.capture import Labels, Try, captured
@@ -26,17 +23,15 @@ from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
 from redrive.engine.hold import Holder, JournalLike
-from redrive.engine.housekeeper import INTERVAL, Housekeeper
+from redrive.engine.owner import owner_name
 from redrive.engine.processor import Listener, RetryProcessor
-from redrive.engine.redact import Redactor, for_display
+from redrive.engine.redact import Redactor
 from redrive.engine.redrive import Redriver, Report
-from redrive.engine.retention import Retained, Retention
 from redrive.engine.retry import Breakers, Retried
 from redrive.engine.send import Sender
 from redrive.engine.settle import settle
-from redrive.engine.statistics import Statistics, statistics
+from redrive.engine.sweeping import Sweeping
 from redrive.engine.telemetry import SILENT, Telemetry
-from redrive.engine.walk import MOST
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import named
@@ -47,9 +42,9 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy
-from redrive.model.query import EVERYTHING, And, Field, Group, GroupOrder, Is, Op, Order, Query
+from redrive.model.query import Field, Is, Order, Query
 from redrive.model.redaction import Redaction
-from redrive.model.retention import RetentionRule, retention_rules
+from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.status import Status, ensure_legal
 from redrive.ports.bodies import Bodies
@@ -77,7 +72,7 @@ class Captured(Struct, frozen=True, kw_only=True):
     held: Held
 
 
-class DeadLetters:
+class DeadLetters(Sweeping):
     """Opened by `redrive.open(url)`. `letters` and `desk` are the ports themselves; the verbs here join them up."""
 
     def __init__(
@@ -195,20 +190,6 @@ class DeadLetters:
             self._alarm.exhausted([one for one, how in held if one.status is Status.EXHAUSTED and how in _AT_ONCE])
         return answers
 
-    async def get(self, id: UUID | str) -> Letter:
-        """One letter by its id, or by the unambiguous beginning of it; `UnknownLetter` when there is none."""
-        if isinstance(id, UUID):
-            (letter,) = await self.letters.get([id])
-            if letter is None:
-                raise UnknownLetter(f"there is no letter {id}")
-            return letter
-        page = await self.letters.find(self.within(_starting_with(id)), limit=2)
-        if not page.letters:
-            raise UnknownLetter(f"there is no letter {id}")
-        if len(page.letters) > 1:
-            raise UnknownLetter(f"more than one letter begins with {id}; give more of the id")
-        return page.letters[0]
-
     def _other(self, url: str) -> DeadLetters:
         """The whole for another store, opened once; `BadSettings` when there can be none."""
         if url not in self._others:
@@ -216,64 +197,6 @@ class DeadLetters:
                 raise BadSettings(f"a route leads to {url}, but only redrive.open can open another store")
             self._others[url] = self._elsewhere(url)
         return self._others[url]
-
-    def within(self, query: Query = EVERYTHING) -> Query:
-        """The question, asked of this namespace alone. The port `letters` itself knows no such bounds."""
-        return And((Is(Field.NAMESPACE, self.namespace), query))
-
-    async def count(self, query: Query = EVERYTHING) -> int:
-        """How many letters of this namespace match."""
-        return await self.letters.count(self.within(query))
-
-    async def find(self, query: Query = EVERYTHING, *, order: Order = Order.NEWEST, page: int = 100) -> AsyncIterator[Letter]:
-        """All letters of this namespace that match, a page at a time."""
-        after: str | None = None
-        while True:
-            found = await self.letters.find(self.within(query), order=order, limit=page, after=after)
-            for letter in found.letters:
-                yield letter
-            if (after := found.next) is None:
-                return
-
-    async def statistics(self, *, now: datetime | None = None) -> Statistics:
-        """How this namespace stands: counts by status, source, category and error, the last 24 hours, what is put off."""
-        return await statistics(self.letters, self.namespace, now=now)
-
-    async def groups(
-        self, query: Query = EVERYTHING, *, order: GroupOrder = GroupOrder.LAST_SEEN, page: int = 100
-    ) -> AsyncIterator[Group]:
-        """The failures among the letters of this namespace that match, a page at a time."""
-        after: str | None = None
-        while True:
-            found = await self.letters.groups(self.within(query), order=order, limit=page, after=after)
-            for group in found.groups:
-                yield group
-            if (after := found.next) is None:
-                return
-
-    async def group(self, fingerprint: str) -> Group:
-        """One group by its fingerprint, or by the unambiguous beginning of it; `UnknownLetter` when there is none."""
-        page = await self.letters.groups(self.within(Is(Field.GROUP, fingerprint)), limit=1)
-        if not page.groups:
-            known = await self.letters.tally(Field.GROUP, self.within())
-            near = [name for name in known if fingerprint and name.startswith(fingerprint)]
-            if len(near) > 1:
-                raise UnknownLetter(f"more than one group begins with {fingerprint}; give more of the fingerprint")
-            if near:
-                page = await self.letters.groups(self.within(Is(Field.GROUP, near[0])), limit=1)
-        if not page.groups:
-            raise UnknownLetter(f"there is no group {fingerprint}")
-        return page.groups[0]
-
-    def shown_group(self, group: Group) -> Group:
-        """The group as people may see it, by today's rules."""
-        failure = Failure(type=group.error, message=group.message, fingerprint=group.fingerprint)
-        told = for_display(self._redaction).failure(failure)
-        return replace(group, error=told.type, message=told.message)
-
-    def shown(self, letter: Letter) -> Letter:
-        """The letter as people may see it, by today's rules, whenever it was captured. Not to be stored or sent."""
-        return for_display(self._redaction).shown(letter)
 
     async def body(self, letter: Letter) -> bytes:
         """The letter's body, also when it lies in a file of its own."""
@@ -382,82 +305,6 @@ class DeadLetters:
         if answer is not Settled.DONE:
             raise LeaseLost(f"the lease on letter {claimed.lease.id} is over; another worker may have it, so drop it")
 
-    async def plan(self, act: BulkAct, query: Query, *, older_than: timedelta | None = None, reason: str = "") -> Plan:
-        """What an act would do to the letters of this namespace that match: purge, archive, restore or discard. Changes nothing."""
-        return await self._bulk.plan(act, self.within(query), older_than=older_than, reason=reason)
-
-    async def carry_out(self, plan: Plan, *, batch: int = MOST, by: str | None = None, progress: Progress | None = None) -> Swept:
-        """Do what was planned, some letters at a time, with a rest after each; what somebody holds is left alone.
-
-        Cut short at any instant it loses nothing, and the same again goes on. It is written to the audit.
-        """
-        return await self._bulk.carry_out(plan, by=by or owner_name(), most=batch, progress=progress)
-
-    async def purge(
-        self,
-        query: Query,
-        *,
-        older_than: timedelta | None = None,
-        batch: int = MOST,
-        by: str | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Remove letters of this namespace that match and that nobody holds, with their body files; answer how many."""
-        plan = await self.plan(BulkAct.PURGE, query, older_than=older_than)
-        return (await self.carry_out(plan, batch=batch, by=by, progress=progress)).done
-
-    async def archive(
-        self, query: Query, *, older_than: timedelta | None = None, by: str | None = None, progress: Progress | None = None
-    ) -> int:
-        """Put away what may be put away of the letters that match; answer how many."""
-        return (
-            await self.carry_out(await self.plan(BulkAct.ARCHIVE, query, older_than=older_than), by=by, progress=progress)
-        ).done
-
-    async def restore(
-        self, query: Query, *, older_than: timedelta | None = None, by: str | None = None, progress: Progress | None = None
-    ) -> int:
-        """Bring back letters that match and that were archived or discarded; answer how many."""
-        return (
-            await self.carry_out(await self.plan(BulkAct.RESTORE, query, older_than=older_than), by=by, progress=progress)
-        ).done
-
-    async def discard(
-        self,
-        query: Query,
-        *,
-        reason: str,
-        older_than: timedelta | None = None,
-        by: str | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Give up letters that match, for a reason that is kept with each; answer how many."""
-        plan = await self.plan(BulkAct.DISCARD, query, older_than=older_than, reason=reason)
-        return (await self.carry_out(plan, by=by, progress=progress)).done
-
-    async def retain(
-        self, rules: Sequence[RetentionRule | str] | None = None, *, now: datetime | None = None, by: str | None = None
-    ) -> list[Retained]:
-        """Run retention rules once, such as `purge: status:completed age>30d`; without any, those of the settings."""
-        return await self._retention(rules, by).run(now=now)
-
-    def housekeeper(
-        self,
-        *,
-        retention: Sequence[RetentionRule | str] | None = None,
-        interval: timedelta = INTERVAL,
-        by: str | None = None,
-    ) -> Housekeeper:
-        """What does behind what the store puts off, and runs retention rules every interval: `async with dlq.housekeeper():`.
-
-        Without `retention` the rules are those of the settings; where there are none, no letter ever expires.
-        """
-        return Housekeeper(self.letters, self._retention(retention, by), interval=interval, telemetry=self.telemetry)
-
-    def _retention(self, rules: Sequence[RetentionRule | str] | None, by: str | None) -> Retention:
-        chosen = self._rules if rules is None else retention_rules(list(rules))
-        return Retention(chosen, self._bulk, self.within, owner=by or owner_name(), telemetry=self.telemetry)
-
     @property
     def journaled(self) -> int:
         """How many letters wait in this process's journal, because the store is down or was a moment ago."""
@@ -490,20 +337,3 @@ class DeadLetters:
 
 def _target(to: Transport | Callable[..., Any]) -> Transport:
     return FunctionTransport(to, refusal=refusal) if callable(to) else to
-
-
-def owner_name() -> str:
-    """Who holds a lease, for people to read: host, process, and the task within it."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return f"{socket.gethostname()}:{os.getpid()}" + (f":{task.get_name()}" if task else "")
-
-
-def _starting_with(beginning: str) -> Query:
-    digits = beginning.replace("-", "").lower()
-    if not digits or len(digits) > 32 or not all(digit in "0123456789abcdef" for digit in digits):
-        raise UnknownLetter(f"'{beginning}' is not a letter's id: those are hexadecimal, e.g. 3f2a91c4")
-    first, last = UUID(hex=digits.ljust(32, "0")), UUID(hex=digits.ljust(32, "f"))
-    return And((Is(Field.ID, first, Op.GE), Is(Field.ID, last, Op.LE)))

@@ -11,10 +11,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
 from redrive.engine import metrics
+from redrive.engine.background import Background
 from redrive.engine.retention import Retention
 from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.engine.walk import Stride
@@ -55,8 +54,12 @@ async def tidied(store: LetterStore, progress: Callable[[Backlog, Backlog], None
     return first, left
 
 
-class Housekeeper:
-    """Made by `DeadLetters.housekeeper`. `async with` starts and stops it."""
+class Housekeeper(Background):
+    """Made by `DeadLetters.housekeeper`. `async with` starts and stops it.
+
+    The retention rules are run at once, then after every interval. It ends after the call to the store that is under way; what is
+    left is done by the next one.
+    """
 
     def __init__(
         self, store: LetterStore, retention: Retention, *, interval: timedelta = INTERVAL, telemetry: Telemetry = SILENT
@@ -64,43 +67,11 @@ class Housekeeper:
         given: object = interval
         if not isinstance(given, timedelta) or given <= timedelta():
             raise BadSettings(f"a housekeeper's interval must be a timedelta longer than nothing, got {given!r}")
+        super().__init__("redrive-housekeeper")
         self._store = store
         self._retention = retention
         self._interval = interval
         self._telemetry = telemetry
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
-
-    @property
-    def is_running(self) -> bool:
-        return self._task is not None and not self._task.done()
-
-    async def start(self) -> None:
-        """Begin; the retention rules are run at once, then after every interval. Starting it twice is fine."""
-        if self.is_running and self._stopping.is_set():
-            await self.stop()
-        if not self.is_running:
-            self._stopping = asyncio.Event()
-            self._task = asyncio.create_task(self._run(self._stopping), name="redrive-housekeeper")
-
-    async def stop(self) -> None:
-        """End after the call to the store that is under way; what is left is done by the next one. Stopping it twice is fine."""
-        task = self._task
-        if task is not None and not task.done():
-            if task.get_loop() is not asyncio.get_running_loop():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), task.get_loop()))
-                return
-            self._stopping.set()
-            await asyncio.wait([task])
-        if self._task is task:
-            self._task = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.stop()
 
     async def _run(self, stopping: asyncio.Event) -> None:
         tidying = asyncio.create_task(_endlessly("tidy the store", _Tidying(self._store, self._telemetry).step, stopping))

@@ -11,12 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
 from msgspec.structs import replace
 
 from redrive.engine import metrics
+from redrive.engine.background import Background
 from redrive.engine.intake import Intake
 from redrive.engine.retry import Breakers, Retried, Retrier
 from redrive.engine.send import Sender
@@ -38,8 +37,12 @@ AFTER_ERROR = timedelta(seconds=10)
 Listener = Callable[[Sequence[Retried]], Awaitable[None]]
 
 
-class RetryProcessor:
-    """Made by `DeadLetters.processor`. `async with` starts and stops it."""
+class RetryProcessor(Background):
+    """Made by `DeadLetters.processor`. `async with` starts and stops it.
+
+    The first look for due letters is at once. A stop claims no more, lets what is being tried finish within the grace, and gives
+    the rest back. A plain function cannot be cut short: its letter is given back when it has ended.
+    """
 
     def __init__(
         self,
@@ -56,50 +59,13 @@ class RetryProcessor:
         """`listener` hears of what was settled, some letters at a time."""
         if not targets:
             raise BadSettings("a processor needs to know what to retry: give it a handler for each source")
+        super().__init__(f"redrive-processor:{owner}")
         self._store = store
-        self._owner = owner
         self._pace = pace
         self._intake = Intake(store, list(targets), owner=owner, pace=pace, breakers=breakers)
         self._retrier = Retrier(store, sender, targets, breakers=breakers, interval=pace.interval)
         self._listener = listener
         self._telemetry = telemetry
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
-
-    @property
-    def is_running(self) -> bool:
-        return self._task is not None and not self._task.done()
-
-    async def start(self) -> None:
-        """Begin; the first look for due letters is at once. Starting it twice is fine."""
-        if self.is_running and self._stopping.is_set():
-            await self.stop()
-        if not self.is_running:
-            self._stopping = asyncio.Event()
-            self._task = asyncio.create_task(self._run(self._stopping), name=f"redrive-processor:{self._owner}")
-
-    async def stop(self) -> None:
-        """Claim no more, let what is being tried finish within the grace, give the rest back. Stopping it twice is fine.
-
-        Whoever is cancelled while they wait here has stopped it all the same. A plain function cannot be cut short: its
-        letter is given back when it has ended.
-        """
-        task = self._task
-        if task is not None and not task.done():
-            if task.get_loop() is not asyncio.get_running_loop():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), task.get_loop()))
-                return
-            self._stopping.set()
-            await asyncio.wait([task])
-        if self._task is task:
-            self._task = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.stop()
 
     async def _run(self, stopping: asyncio.Event) -> None:
         shift = Shift(
