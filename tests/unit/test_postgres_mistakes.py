@@ -184,6 +184,7 @@ OPTIONS = [
     ("//h/d?timeot=3", "has no option 'timeot'; did you mean timeout?"),
     ("//h/d?zzz=1", "has no option 'zzz'; there are schema, pool, timeout, listen"),
     ("//h/d?pool=0", "pool=0 must be a number from 1 to 1000"),
+    ("//h/d?partitions=week", "partitions=week must be no or month"),
     ("//h/d?timeout=soon", "timeout=soon must be a number from 0.1 to 3600"),
     ("//h/d?schema=My-Schema", "the schema 'My-Schema' must be small letters, digits and underscores"),
     ("//h:port/d", "this is no PostgreSQL URL"),

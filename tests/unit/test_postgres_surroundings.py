@@ -284,7 +284,7 @@ def test_closing_waits_for_nobody_who_hangs(server: Server, url: str, namespace:
             await store.check()
             async with admin.transaction():
                 await admin.execute(f"LOCK TABLE {namespace}.letters IN ACCESS EXCLUSIVE MODE")
-                hanging = asyncio.ensure_future(store.count(now=START))
+                hanging = asyncio.ensure_future(store.find(now=START))
                 while not await admin.fetch(f"SELECT 1 {HELD_UP}"):
                     assert not hanging.done()
                 hanging.cancel()

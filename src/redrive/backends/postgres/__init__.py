@@ -20,6 +20,10 @@ __all__ = ["Database", "PostgresDesk", "PostgresLetters", "address", "opened"]
 
 
 def opened(location: str) -> Opened:
-    """`postgres://user@host:5432/database?schema=redrive`: a database of yours, in a schema of ours."""
+    """`postgres://user@host:5432/database?schema=redrive`: a database of yours, in a schema of ours.
+
+    With `partitions=month`, which is chosen when the schema is made, letters lie in a partition for each month that they came
+    in: the space of a past month is given back as soon as its last letter is removed.
+    """
     database = Database(address(location))
     return Opened(letters=PostgresLetters(database), desk=PostgresDesk(database), examine=partial(examine, database))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from redrive.model.errors import BadSettings
 from redrive.model.hint import hint
 
-_OURS = ("schema", "pool", "timeout", "listen")
+_OURS = ("schema", "pool", "timeout", "listen", "partitions")
 _DRIVERS = (
     "host", "port", "user", "password", "dbname", "passfile", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl",
     "sslpassword", "target_session_attrs", "krbsrvname", "gsslib",
@@ -32,6 +32,8 @@ class Address(Struct, frozen=True, kw_only=True):
     """How long an answer may take."""
     listen: str | None = None
     """A server to hear from when letters come due, past any pooler; None: nobody is woken."""
+    is_parted: bool = False
+    """`partitions=month`: letters lie in a partition for each month that they came in. Chosen when the schema is made."""
 
 
 def address(location: str) -> Address:
@@ -58,8 +60,15 @@ def address(location: str) -> Address:
         schema=schema,
         pool=int(_number(options, "pool", 10, 1, 1000)),
         timeout_seconds=_number(options, "timeout", 30, 0.1, 3600),
+        is_parted=_is_parted(options.get("partitions", "no")),
         listen=_listener(parts.username, parts.password, parts.path, theirs, options, parts.netloc),
     )
+
+
+def _is_parted(partitions: str) -> bool:
+    if partitions not in ("no", "month"):
+        raise BadSettings(f"partitions={partitions} must be no or month")
+    return partitions == "month"
 
 
 def _number(options: dict[str, str], name: str, default: float, least: float, most: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.query import NOW, Condition
+from redrive.backends.postgres.tables import Tables
 from redrive.model.status import OPEN
 
 _OPEN = ", ".join(f"'{status}'" for status in sorted(OPEN))
@@ -37,16 +38,17 @@ def claim_due(schema: str, *, longest: bool) -> str:
     return f"SELECT data, version, token, until, clock FROM {schema}.{function}($1, $2, $3, $4, $5)"
 
 
-def claim_ids(schema: str, limit: int) -> str:
+def claim_ids(tables: Tables, limit: int) -> str:
     """Lease letters by their ids, which are the fourth parameter. It waits for those that are changing right now."""
+    schema = tables.schema
     is_free = f"NOT EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {NOW})"
     return f"""
         WITH wanted AS (
-            SELECT w.id, w.place FROM unnest($4::uuid[]) WITH ORDINALITY AS w (id, place) JOIN {schema}.letters l ON l.id = w.id
+            SELECT w.id, w.place FROM unnest($4::uuid[]) WITH ORDINALITY AS w (id, place) {tables.joined("w")}
             WHERE l.status IN ({_OPEN}) AND {is_free} ORDER BY w.place LIMIT {limit}
         ),
         chosen AS (
-            SELECT w.place, {_WHAT_A_CLAIM_NEEDS} FROM {schema}.letters l JOIN wanted w ON w.id = l.id
+            SELECT w.place, {_WHAT_A_CLAIM_NEEDS} FROM wanted w {tables.joined("w")}
             WHERE l.status IN ({_OPEN}) ORDER BY l.id FOR UPDATE OF l
         ),
         {_taken(schema)}

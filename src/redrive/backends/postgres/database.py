@@ -20,6 +20,7 @@ from asyncpg.transaction import Transaction
 from redrive.backends.postgres.address import Address
 from redrive.backends.postgres.errors import LOST, translated
 from redrive.backends.postgres.schema import ensure_current
+from redrive.backends.postgres.tables import Tables
 from redrive.backends.remote.clock import ServerClock
 from redrive.backends.remote.loops import PerLoop
 from redrive.model.errors import StoreNotWritable
@@ -46,6 +47,7 @@ class Database:
     def __init__(self, address: Address) -> None:
         self.address = address
         self.schema = address.schema
+        self.tables = Tables(address.schema, address.is_parted)
         self.clock = ServerClock()
         self._connect_seconds = min(_CONNECT_SECONDS, address.timeout_seconds)
         self._pools = PerLoop(f"PostgreSQL at {address.name}", open=self._opened, close=_closed)
@@ -85,7 +87,7 @@ class Database:
 
     async def check(self) -> None:
         """Raise unless the server answers and can be written; changes nothing."""
-        ((may_write, is_standby),) = await self.read(f"SELECT {MAY_WRITE}, {IS_READ_ONLY}", written_tables(self.schema))
+        ((may_write, is_standby),) = await self.read(f"SELECT {MAY_WRITE}, {IS_READ_ONLY}", written_tables(self.tables))
         if is_standby:
             raise StoreNotWritable(f"{self.address.name} may only be read (a standby?); use the primary")
         if not may_write:
@@ -142,7 +144,8 @@ class Database:
                 statement_cache_size=0 if is_pooled else 1000,
                 # Nothing is left in a session that would have to be undone; the driver's own way costs a round trip.
                 reset=_unchanged,
-                server_settings={"application_name": "redrive"},
+                # Statements are short: to compile one takes longer than to run it. A pooler would refuse the setting.
+                server_settings={"application_name": "redrive"} | ({} if is_pooled else {"jit": "off"}),
             )
         except _FAILURES as error:
             raise translated(error, self.address.name, may_be_done=False) from error
@@ -153,15 +156,19 @@ class Database:
         try:
             pid, now = await first.fetchrow(f"SELECT pg_backend_pid(), {CLOCK}")
             self.clock.heard(instant(now))
-            await ensure_current(first, self.schema, self.address.name)
+            await ensure_current(first, self.tables, self.address.name)
             # A pooler answers the login with a number of its own making.
             return bool(pid != first.get_server_pid())
         finally:
             await first.close(timeout=_CONNECT_SECONDS)
 
 
-def written_tables(schema: str) -> list[str]:
-    return [f"{schema}.letters", f"{schema}.claims"]
+_WRITTEN = ("letters", "claims", "changes", "counts", "groups", "group_hours", "texts", "unread")
+
+
+def written_tables(tables: Tables) -> list[str]:
+    """What a user who puts letters must be allowed to write."""
+    return [f"{tables.schema}.{name}" for name in (*_WRITTEN, *(("keys",) if tables.is_parted else ()))]
 
 
 async def _undone(connection: Connection, transaction: Transaction) -> None:
@@ -169,7 +176,9 @@ async def _undone(connection: Connection, transaction: Transaction) -> None:
         async with asyncio.timeout(_GIVING_UP_SECONDS):
             await transaction.rollback()
     except _FAILURES:
-        connection.terminate()
+        # A connection that broke is not the pool's any more, and cannot be dropped once more.
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()
 
 
 async def _closed(pool: asyncpg.Pool) -> None:

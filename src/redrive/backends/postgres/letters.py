@@ -10,26 +10,32 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from redrive.backends.columns import COLUMN
 from redrive.backends.postgres import claims
+from redrive.backends.postgres.counts import Counts
 from redrive.backends.postgres.database import Connection, Database
 from redrive.backends.postgres.errors import AlreadyThere
+from redrive.backends.postgres.groups import Groups
 from redrive.backends.postgres.listen import Bell
+from redrive.backends.postgres.listings import Listings
 from redrive.backends.postgres.query import Condition
-from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, restored_text, row, settled_row
+from redrive.backends.postgres.recount import Recount
+from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, row, settled_row
 from redrive.backends.postgres.statements import statements
+from redrive.backends.postgres.tables import Month, months
+from redrive.backends.postgres.texts import Texts, is_rewritten
 from redrive.backends.remote.claimed import Copies, Copy
 from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.census import Backlog, Miscount
 from redrive.model.changes import Holding
-from redrive.model.errors import StoreUnavailable
+from redrive.model.errors import RedriveError, StoreUnavailable
 from redrive.model.instant import instant, micros
 from redrive.model.lane import Lane, lane_of
 from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.letter import Letter
-from redrive.model.paging import group, group_page, is_newest_first, last_group, last_letter, listed_by, page
-from redrive.model.query import EVERYTHING, Field, GroupPage, Order, Page, Query, bounded, tally_key
+from redrive.model.paging import last_group, last_hour
+from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query, bounded
 from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import Status
 from redrive.model.stored import restored
@@ -40,24 +46,35 @@ _MOST_TRIES = 10
 _LOOK_WHEN_TOLD = timedelta(seconds=30)
 """How long to trust that somebody would ring."""
 _MICROSECOND = timedelta(microseconds=1)
+_FOLD_EVERY = 1000
+"""After so many letters were written, changes of counts are summed up, should nobody else do so."""
+_FOLD_MOST = 2 * _FOLD_EVERY
 
 
 class PostgresLetters:
     """For teams: many processes on many hosts share one store, as durable as their database."""
 
-    capabilities = Capabilities(durable=True, shared=True, atomic=True, groups=True)
+    capabilities = Capabilities(durable=True, shared=True, atomic=True, groups=True, counters=True, nearest=True)
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._schema = database.schema
-        self._sql = statements(database.schema)
+        self._sql = statements(database.tables)
+        self._listings = Listings(database)
+        self._counts = Counts(database)
+        self._groups = Groups(database)
+        self._texts = Texts(database)
+        self._recount = Recount(database)
+        self._unfolded = 0
+        self._months: set[Month] = set()
         self._copies: Copies[int] = Copies()
         self._bell = Bell(database, listen) if (listen := database.address.listen) else None
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
+        await self._make_room(letters)
         fresh = changes.arrivals({}, letters, await self._database.now(now))
         if len(fresh.letters) == len(letters) and await self._put_new(fresh.letters.values()):
-            await self._ring(fresh.letters.values())
+            await self._written(fresh.letters.values())
             return fresh.answers
         for _ in range(_MOST_TRIES):
             with suppress(AlreadyThere):
@@ -65,9 +82,7 @@ class PostgresLetters:
         raise StoreUnavailable(f"others put the same letters at {self._database.address.name} all the time; try again")
 
     async def get(self, ids: Sequence[UUID], *, now: datetime | None = None) -> list[Letter | None]:
-        condition = self._condition(EVERYTHING, now)
-        wanted = f"l.id = ANY ({condition.parameter(list(ids))}::uuid[])"
-        found = {letter.id: letter for letter in await self._seen(condition, wanted)}
+        found = {letter.id: letter for letter in await self._listings.of(ids, _micros(now))}
         return [found.get(id) for id in ids]
 
     async def find(
@@ -79,53 +94,31 @@ class PostgresLetters:
         after: str | None = None,
         now: datetime | None = None,
     ) -> Page:
-        limit = bounded(limit)
-        column = listed_by(order)
-        way, beyond = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
-        condition = self._condition(query, now)
-        wanted = condition.sql
-        if (last := last_letter(after, order)) is not None:
-            at, id = map(condition.parameter, last)
-            wanted += f" AND (l.{column}, l.id) {beyond} ({at}::bigint, {id}::uuid)"
-        found = await self._seen(condition, wanted, f"ORDER BY l.{column} {way}, l.id {way} LIMIT {limit + 1}")
-        return page(found, limit, order)
+        return await self._listings.find(query, order, bounded(limit), after, _micros(now))
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
-        condition = self._condition(query, now)
-        sql = f"SELECT count(*) FROM {self._schema}.letters l WHERE {condition.sql}"
-        ((count,),) = await self._database.read(sql, *condition.arguments)
-        return int(count)
+        return await self._counts.count(query, _micros(now))
 
     async def tally(self, by: Field, query: Query = EVERYTHING, *, now: datetime | None = None) -> dict[str, int]:
-        tally_key(by)
-        condition = self._condition(query, now)
-        column = condition.seen_status if by is Field.STATUS else COLUMN[by]
-        sql = f"SELECT {column}, count(*) FROM {self._schema}.letters l WHERE {condition.sql} GROUP BY 1"
-        return {restored_text(value): count for value, count in await self._database.read(sql, *condition.arguments)}
+        return await self._counts.tally(by, query, _micros(now))
+
+    async def hourly(
+        self, since: datetime, until: datetime, query: Query = EVERYTHING, *, now: datetime | None = None
+    ) -> dict[datetime, int]:
+        return await self._counts.hourly(since, until, query, _micros(now))
 
     async def groups(
-        self, query: Query = EVERYTHING, *, limit: int = 100, after: str | None = None, now: datetime | None = None
+        self,
+        query: Query = EVERYTHING,
+        *,
+        order: GroupOrder = GroupOrder.LAST_SEEN,
+        limit: int = 100,
+        after: str | None = None,
+        now: datetime | None = None,
     ) -> GroupPage:
-        limit = bounded(limit)
-        condition = self._condition(query, now)
-        having = ""
-        if (last := last_group(after)) is not None:
-            at, name = condition.parameter(last[0]), condition.parameter(plain(last[1]))
-            having = f"HAVING (max(l.dead_lettered_at), l.fingerprint) < ({at}::bigint, {name}::text)"
-        sql = f"""
-            SELECT g.count, g.first, (
-                SELECT l.data FROM {self._schema}.letters l
-                WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
-                    AND l.dead_lettered_at = g.last AND {condition.sql}
-                ORDER BY l.id DESC LIMIT 1
-            ) FROM (
-                SELECT l.fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first, max(l.dead_lettered_at) AS last
-                FROM {self._schema}.letters l WHERE {condition.sql}
-                GROUP BY l.fingerprint {having} ORDER BY last DESC, l.fingerprint DESC LIMIT {limit + 1}
-            ) g ORDER BY g.last DESC, g.fingerprint DESC
-        """
-        rows = await self._database.read(sql, *condition.arguments)
-        return group_page([group(restored(data), count, instant(first)) for count, first, data in rows], limit)
+        last = last_group(after, order)
+        hour = last_hour(last, await self._database.now(now))
+        return await self._groups.listed(query, order, bounded(limit), last, hour, _micros(now))
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
         moment, limit = _micros(now), bounded(claim.limit)
@@ -135,7 +128,7 @@ class PostgresLetters:
                 sql = claims.claim_due(self._schema, longest=longest)
                 arguments += [lane.number, limit]
             case tuple() as ids:
-                sql = claims.claim_ids(self._schema, limit)
+                sql = claims.claim_ids(self._database.tables, limit)
                 arguments.append(list(dict.fromkeys(ids)))
             case query:
                 condition = Condition(self._schema, query, moment, behind=arguments)
@@ -171,30 +164,49 @@ class PostgresLetters:
         async with self._database.transaction() as connection:
             holdings, moment = await self._holdings(connection, {settlement.id for settlement in settlements}, now)
             decided = changes.settlements(holdings, settlements, moment)
-            await self._overwrite(connection, decided.letters.values())
+            await self._overwrite(connection, decided.letters.values(), holdings)
             await self._plan(connection, decided.letters.values())
-        await self._ring(decided.letters.values())
+        await self._written(decided.letters.values())
         return decided.answers
 
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         async with self._database.transaction() as connection:
             holdings, moment = await self._holdings(connection, {amendment.id for amendment in amendments}, now)
             decided = changes.amendments(holdings, amendments, moment)
-            await self._overwrite(connection, decided.letters.values())
+            await self._overwrite(connection, decided.letters.values(), holdings)
             await self._plan(connection, decided.letters.values(), holdings)
-        await self._ring(decided.letters.values())
+        await self._written(decided.letters.values())
         return decided.answers
 
-    async def purge(self, query: Query, *, limit: int = 1000, now: datetime | None = None) -> list[Letter]:
+    async def purge(
+        self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
+    ) -> list[Letter]:
         condition = self._condition(query, now)
+        wanted = (
+            condition.sql if among is None else f"{condition.sql} AND l.id = ANY ({condition.parameter(list(among))}::uuid[])"
+        )
         chosen = (
-            f"SELECT l.id FROM {self._schema}.letters l WHERE {condition.sql} AND NOT {condition.is_leased}"
+            f"SELECT l.id FROM {self._schema}.letters l WHERE {wanted} AND NOT {condition.is_leased}"
             f" ORDER BY l.dead_lettered_at, l.id LIMIT {bounded(limit)} FOR UPDATE OF l SKIP LOCKED"
         )
         async with self._database.transaction() as connection:
+            await connection.execute(self._sql.quiet)
             ids = [id for (id,) in await connection.fetch(chosen, *condition.arguments)]
             rows = await connection.fetch(self._sql.remove, _micros(now), ids)
-        return [restored(data) for (data,) in rows]
+        gone = [restored(data) for (data,) in rows]
+        await self._written(gone)
+        return gone
+
+    async def tidy(self, most: int = 200) -> Backlog:
+        if most > 0:
+            await self._database.write(self._sql.fold, bounded(most))
+            await self._texts.index(bounded(most))
+            if self._database.tables.is_parted:
+                await self._database.write(self._sql.drop_months)
+        return await self._texts.left()
+
+    async def recount(self, *, repair: bool = False) -> list[Miscount]:
+        return await self._recount.repaired() if repair else await self._recount.found()
 
     async def check(self) -> None:
         await self._database.check()
@@ -208,19 +220,27 @@ class PostgresLetters:
         ((micros,),) = await self._database.read(claims.next_due(self._schema), [lane.number for lane in lanes])
         return None if micros is None else timedelta(microseconds=micros)
 
-    async def _ring(self, letters: Iterable[Letter]) -> None:
-        """Wake whoever waits, if some of these letters were planned."""
+    async def _written(self, letters: Collection[Letter]) -> None:
+        """These letters were changed: wake whoever waits, if some of them are planned; and now and then, sum up counts."""
+        self._unfolded += len(letters)
+        if self._unfolded >= _FOLD_EVERY:
+            self._unfolded = 0
+            # What was to be written is; should this fail, another does it.
+            with suppress(RedriveError):
+                await self._database.write(self._sql.fold, _FOLD_MOST)
         if self._bell is not None and any(changes.claimable_at(letter) for letter in letters):
             await self._bell.ring()
 
     def _condition(self, query: Query, now: datetime | None) -> Condition:
         return Condition(self._schema, query, _micros(now))
 
-    async def _seen(self, condition: Condition, wanted: str, tail: str = "") -> list[Letter]:
-        """Letters as readers see them: those under a live lease are `retrying`."""
-        sql = f"SELECT {condition.is_leased}, l.data FROM {self._schema}.letters l WHERE {wanted} {tail}"
-        rows = await self._database.read(sql, *condition.arguments)
-        return [replace(restored(data), status=Status.RETRYING) if is_leased else restored(data) for is_leased, data in rows]
+    async def _make_room(self, letters: Sequence[Letter]) -> None:
+        """See to it that the months of these letters have partitions, where letters are parted."""
+        if not self._database.tables.is_parted or not (lacking := sorted(months(letters) - self._months)):
+            return
+        rows = [(month.table, month.begins, month.ends) for month in lacking]
+        await self._database.read(self._sql.make_months, *arrays(rows, 3))
+        self._months.update(lacking)
 
     async def _put_new(self, letters: Collection[Letter]) -> bool:
         """Write letters in one statement if none of them is there, which is the usual case; else nothing."""
@@ -238,9 +258,9 @@ class PostgresLetters:
             new = decided.letters.keys() - holdings.keys()
             if new:
                 await connection.execute(self._sql.insert, *_columns(decided.letters[id] for id in new))
-            await self._overwrite(connection, [letter for id, letter in decided.letters.items() if id not in new])
+            await self._overwrite(connection, [letter for id, letter in decided.letters.items() if id not in new], holdings)
             await self._plan(connection, [decided.letters[id] for id in new | decided.reopened])
-        await self._ring(decided.letters.values())
+        await self._written(decided.letters.values())
         return decided.answers
 
     async def _settle_copies(self, settlements: Sequence[Settlement], now: datetime | None) -> bool:
@@ -255,27 +275,30 @@ class PostgresLetters:
             return False
         # Sorted, as by all who lock letters.
         rows = [settled_row(letter, copy.token, copy.version) for letter, copy in (after[id] for id in sorted(after))]
-        ((is_done,),) = await self._database.write(self._sql.settle, _micros(now), *arrays(rows, len(SETTLED)))
+        rewritten = [letter.id for letter, copy in after.values() if is_rewritten(copy.letter, letter)]
+        ((is_done,),) = await self._database.write(self._sql.settle, _micros(now), *arrays(rows, len(SETTLED)), rewritten)
         if not is_done:
             return False
-        await self._ring(letter for letter, _ in after.values())
+        await self._written([letter for letter, _ in after.values()])
         return True
 
     async def _holdings(
         self, connection: Connection, ids: Collection[UUID], now: datetime | None
     ) -> tuple[dict[UUID, Holding], datetime]:
         """These letters with the last lease on each, locked until the transaction ends; and what time it is there."""
-        await connection.execute(self._sql.lock, list(ids))
+        # One that another put just now is not locked, and so not to be changed: it is as if it came a little later.
+        locked = [id for (id,) in await connection.fetch(self._sql.lock, list(ids))]
         holdings = {}
         moment = now or self._database.clock.now()
-        for data, token, until, clock in await connection.fetch(self._sql.holdings, _micros(now), list(ids)):
+        for data, token, until, clock in await connection.fetch(self._sql.holdings, _micros(now), locked):
             letter, moment = restored(data), instant(clock)
             holdings[letter.id] = Holding(letter, token or 0, None if until is None else instant(until))
         return holdings, moment
 
-    async def _overwrite(self, connection: Connection, letters: Collection[Letter]) -> None:
+    async def _overwrite(self, connection: Connection, letters: Collection[Letter], before: Mapping[UUID, Holding]) -> None:
         if letters:
-            await connection.execute(self._sql.update, *_columns(letters))
+            rewritten = [letter.id for letter in letters if is_rewritten(before[letter.id].letter, letter)]
+            await connection.execute(self._sql.update, *_columns(letters), rewritten)
 
     async def _plan(self, connection: Connection, letters: Collection[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
         """Nobody holds these letters any more. Those that have a next retry come due then; not before the lease that ran

@@ -12,13 +12,18 @@ from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.rows import plain
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.instant import micros
-from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Text
+from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Text, last_name, phrases
 from redrive.model.spelling import spelled
 from redrive.model.status import Status
-from redrive.model.words import needle
+from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
+from redrive.model.words import needle, words
 
 NOW = f"(SELECT coalesce($1::bigint, {CLOCK}))"
 """For statements whose first parameter is the instant, or NULL for the server's clock. A query of its own: worked out once."""
+
+
+_INDEXED = 64
+"""Characters of a text that an index has."""
 
 
 class Condition:
@@ -27,66 +32,153 @@ class Condition:
     The instant stands in the text: a number when a test gave it, else the server's clock, which is the same text always.
     """
 
-    def __init__(self, schema: str, query: Query, now: int | None, *, behind: Sequence[Any] = ()) -> None:
-        clock = f"(SELECT {CLOCK})" if now is None else str(now)
-        self.is_leased = f"EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {clock})"
+    def __init__(
+        self, schema: str, query: Query, now: int | None, *, behind: Sequence[Any] = (), is_for_few: bool = False
+    ) -> None:
+        """`is_for_few`: asked of a few letters that are at hand, where no index is of use."""
+        self._schema = schema
+        self.now = f"(SELECT {CLOCK})" if now is None else str(now)
+        self.is_leased = f"EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {self.now})"
         self.seen_status = f"CASE WHEN {self.is_leased} THEN 'retrying' ELSE l.status END"
         """A letter's status as people see it."""
         self.arguments: list[Any] = [*behind]
-        self.sql = self._compiled(query)
+        self.sql = self._compiled(query, is_must=not is_for_few)
 
     def parameter(self, value: Any) -> str:
         """A place in the statement for one more value."""
         self.arguments.append(value)
         return f"${len(self.arguments)}"
 
-    def _compiled(self, query: Query) -> str:
+    def distance(self, query: Query) -> str:
+        """How far a letter is from the nearest of the question's phrases; see `redrive.model.query.distance_of`."""
+        far = [self._distance(text) for text in phrases(query)]
+        return f"least({', '.join(far)})" if far else str(NOWHERE)
+
+    def text(self, value: str) -> str:
+        """A place for a text that somebody asks for, as columns hold it."""
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise BadSettings(f"the question holds text that is no valid Unicode: {value!r}") from error
+        return f"{self.parameter(plain(value))}::text"
+
+    def _compiled(self, query: Query, *, is_must: bool = False) -> str:
+        """The question as SQL. `is_must`: no letter is wanted for which this is false."""
         match query:
             case Is(field=Field.STATUS, value=value, op=op) if op == "=":
                 if value == Status.RETRYING:
-                    return self.is_leased
+                    return f"l.id IN (SELECT {self._schema}.held({self.now}))" if is_must else self.is_leased
                 return f"(l.status = {self._place(str(value))} AND NOT {self.is_leased})"
             case Is(field=Field.STATUS, value=value, op=op):
                 return f'({self.seen_status}) COLLATE "C" {op.value} {self._place(str(value))}'
             case Is(field=Field.TAG, value=value, op=op):
                 tags = "jsonb_array_elements_text(coalesce(l.tags, '[]'))"
                 return f'EXISTS (SELECT 1 FROM {tags} AS t (tag) WHERE t.tag COLLATE "C" {op.value} {self._place(value)})'
+            case Is(field=Field.ERROR, value=value, op=op) if op == "=" and "." in value:
+                return f"({self._same('error_name', last_name(value))} AND {_likely(f'l.error = {self._place(value)}')})"
+            case Is(field=Field.ERROR, value=value, op=op) if op == "=":
+                return self._same("error_name", value)
             case Is(field=Field.ERROR, value=value, op=op):
                 return f"{'l.error' if '.' in value else 'l.error_name'} {op.value} {self._place(value)}"
             case Is(field=Field.GROUP, value=value, op=op) if op == "=":
-                place = self._place(value)
-                return f"(left(l.fingerprint, 64) = left({place}, 64) AND l.fingerprint = {place})"
+                return self._same("fingerprint", value)
+            case Is(field=Field.SOURCE, value=value, op=op) if op == "=":
+                return self._same("source", value)
             case Is(field=field, value=value, op=op):
                 condition = f"{COLUMN[field]} {op.value} {self._place(value)}"
                 return f"({COLUMN[field]} IS NOT NULL AND {condition})" if field in NULLABLE else condition
-            case Text(phrase=phrase):
-                return f"strpos(l.words, {self.parameter(needle(phrase))}::text) > 0"
+            case Text():
+                return self._found(query, is_must=is_must)
             case Has(field=field):
                 return f"{'l.tags' if field is Field.TAG else COLUMN[field]} IS NOT NULL"
             case At():
                 raise Unsupported(f"PostgreSQL cannot look into bodies and metadata: {spelled(query)}")
             case And(parts=parts):
-                return self._joined(parts, " AND ", "true")
+                return f"({' AND '.join(self._compiled(part, is_must=is_must) for part in parts)})" if parts else "true"
             case Or(parts=parts):
-                return self._joined(parts, " OR ", "false")
+                return f"({' OR '.join(self._compiled(part) for part in parts)})" if parts else "false"
             case Not(part=part):
                 return f"NOT ({self._compiled(part)})"
             case _:
                 assert_never(query)
 
-    def _joined(self, parts: tuple[Query, ...], word: str, empty: str) -> str:
-        return f"({word.join(self._compiled(part) for part in parts)})" if parts else empty
+    def _same(self, column: str, value: str) -> str:
+        """Equality with a text of any length, of which an index has the beginning; what is shorter is there as a whole."""
+        place = self._place(value)
+        begins = f"left(l.{column}, 64) = left({place}, 64)"
+        return begins if len(plain(value)) < _INDEXED else f"({begins} AND {_likely(f'l.{column} = {place}')})"
+
+    def _found(self, text: Text, *, is_must: bool) -> str:
+        told, behind = _has("l.words", text.phrase), self._behind(text)
+        match text.where:
+            case Where.MESSAGE:
+                return told
+            case Where.TRACEBACK | Where.BODY:
+                return f"EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {behind})"
+            case Where.ANYWHERE if is_must:
+                # No index helps with either this or that of two tables; two lists of ids do.
+                return (
+                    f"l.id IN (SELECT w.id FROM {self._schema}.letters w WHERE {_has('w.words', text.phrase)}"
+                    f" UNION ALL SELECT t.id FROM {self._schema}.texts t WHERE {behind})"
+                )
+            case Where.ANYWHERE:
+                return f"({told} OR EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {behind}))"
+
+    def _behind(self, text: Text) -> str:
+        """Is the phrase in what is indexed behind, of `texts t`?"""
+        match text.where:
+            case Where.TRACEBACK:
+                return _has("t.traceback", text.phrase)
+            case Where.BODY:
+                return _has("t.body", text.phrase)
+            case _:
+                return f"({_has('t.traceback', text.phrase)} OR {_has('t.body', text.phrase)})"
+
+    def _distance(self, text: Text) -> str:
+        steps = []
+        if text.where in (Where.MESSAGE, Where.ANYWHERE):
+            steps.append(f"WHEN {_has('l.words', text.phrase)} THEN char_length(l.words)")
+        for where, far in ((Where.TRACEBACK, IN_TRACEBACK), (Where.BODY, IN_BODY)):
+            if text.where in (where, Where.ANYWHERE):
+                steps.append(f"WHEN {self._found(Text(text.phrase, where), is_must=False)} THEN {far}")
+        return f"CASE {' '.join(steps)} ELSE {NOWHERE} END"
 
     def _place(self, value: Any) -> str:
         """A place for a value that somebody asks for, as its column holds it."""
         if isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise BadSettings(f"the question holds text that is no valid Unicode: {value!r}") from error
-            return f"{self.parameter(plain(value))}::text"
+            return self.text(value)
         if isinstance(value, datetime):
             return f"{self.parameter(micros(value))}::bigint"
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             return f"{self.parameter(Decimal(value))}::numeric"
         return self.parameter(value)
+
+
+def _likely(condition: str) -> str:
+    """What holds for most of those for which a condition before it holds: else the planner takes both for independent, and the
+    letters that are found for so few that it would rather sort them all than go along an index.
+    """
+    return f"coalesce({condition}, false)"
+
+
+def is_anywhere(query: Query) -> bool:
+    """Must a phrase be found anywhere in a letter? A common one is then found sooner by looking at some letters first."""
+    match query:
+        case Text(where=where):
+            return where is Where.ANYWHERE
+        case And(parts=parts):
+            return any(map(is_anywhere, parts))
+        case _:
+            return False
+
+
+def _has(column: str, phrase: str) -> str:
+    """Are these words in this column, one after another? First all of them in any order, which an index knows.
+
+    They stand in the text of the statement, and not behind it, so that the planner sees how common they are: a page of a
+    common word is found by going through the newest letters, one of a rare word by the index. A word is letters and digits only.
+    """
+    exact = f"strpos({column}, '{needle(phrase)}') > 0"
+    if not (wanted := [f"'{word}'" for word in sorted(set(words(phrase)))]):
+        return exact
+    return f"(string_to_array(btrim({column}), ' ') @> ARRAY[{', '.join(wanted)}] AND {exact})"

@@ -6,23 +6,32 @@ from importlib import resources
 
 import asyncpg
 
-from redrive.model.errors import SchemaTooNew, StoreCorrupt
+from redrive.backends.postgres.tables import Tables
+from redrive.model.errors import BadSettings, SchemaTooNew, StoreCorrupt
 
 _LOCK = 0x72647276
 """Which of the server's advisory locks is ours ("rdrv"); it ends with the transaction, so a pooler may stand in between."""
 
 
-def migrations() -> list[tuple[int, str]]:
+def migrations(*, is_parted: bool = False) -> list[tuple[int, str]]:
     """Number and text of every migration, in order."""
     folder = resources.files(__package__) / "migrations"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+    texts = [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+    if is_parted:
+        number, text = texts[0]
+        texts[0] = number, text + (resources.files(__package__) / "parted.sql").read_text()
+    return texts
 
 
-async def ensure_current(connection: asyncpg.Connection, schema: str, name: str) -> None:
-    """Bring the schema to this release's, or refuse one that a newer redrive wrote or that is another program's."""
-    known = migrations()
+async def ensure_current(connection: asyncpg.Connection, tables: Tables, name: str) -> None:
+    """Bring the schema to this release's, or refuse one that a newer redrive wrote, that was made otherwise, or that is
+    another program's.
+    """
+    schema = tables.schema
+    known = migrations(is_parted=tables.is_parted)
     if await version(connection, schema) == known[-1][0]:
+        await _ensure_same(connection, tables, name)
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))")
@@ -37,13 +46,27 @@ async def ensure_current(connection: asyncpg.Connection, schema: str, name: str)
                 )
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             await connection.execute(
-                f"CREATE TABLE {schema}.redrive (is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only), version int NOT NULL)"
+                f"CREATE TABLE {schema}.redrive (is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only), version int NOT NULL,"
+                " is_parted boolean NOT NULL)"
             )
-            await connection.execute(f"INSERT INTO {schema}.redrive (version) VALUES (0)")
+            await connection.execute(f"INSERT INTO {schema}.redrive (version, is_parted) VALUES (0, {tables.is_parted})")
+        await _ensure_same(connection, tables, name)
         for number, text in known:
             if number > found:
-                await connection.execute(text.replace("{schema}", schema))
+                await connection.execute(tables.written(text))
         await connection.execute(f"UPDATE {schema}.redrive SET version = {known[-1][0]}")
+
+
+async def _ensure_same(connection: asyncpg.Connection, tables: Tables, name: str) -> None:
+    """Raise `BadSettings` when letters lie otherwise than the URL says."""
+    is_parted = await connection.fetchval(f"SELECT is_parted FROM {tables.schema}.redrive")
+    if is_parted == tables.is_parted:
+        return
+    if is_parted:
+        raise BadSettings(f"the letters in '{tables.schema}' at {name} lie in months; say partitions=month in its URL")
+    raise BadSettings(
+        f"the letters in '{tables.schema}' at {name} do not lie in months; leave out partitions=month, or choose another schema"
+    )
 
 
 def ensure_known(found: int, schema: str, name: str) -> None:

@@ -1,0 +1,15 @@
+-- Bodies and tracebacks as words, a space around each: written behind, by whoever tidies.
+CREATE TABLE {schema}.texts (
+    id        uuid PRIMARY KEY,
+    traceback text COLLATE "C" NOT NULL,
+    body      text COLLATE "C" NOT NULL
+);
+
+CREATE INDEX texts_by_traceback ON {schema}.texts USING gin (string_to_array(btrim(traceback), ' '))
+    WITH (gin_pending_list_limit = 512);
+CREATE INDEX texts_by_body ON {schema}.texts USING gin (string_to_array(btrim(body), ' ')) WITH (gin_pending_list_limit = 512);
+
+-- Letters whose texts are not there yet, or changed since; one that changed twice is here twice.
+CREATE TABLE {schema}.unread (
+    id uuid NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_threshold = 1000000);

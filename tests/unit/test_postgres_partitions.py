@@ -1,0 +1,133 @@
+"""PostgreSQL with letters in a partition for each month: it keeps the whole contract, and gives space back by the month."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from redrive.backends.postgres import PostgresLetters, opened
+from redrive.model.errors import BadSettings
+from redrive.model.lease import Claim
+from redrive.model.query import EVERYTHING, Field, Is, Op, Order
+from redrive.model.settlement import Completed, Settled, Settlement
+from redrive.ports import LetterStore
+from redrive.testing import START, LetterStoreContract, Opener, letter
+
+pytestmark = pytest.mark.engine("postgres")
+
+MONTH = timedelta(days=31)
+
+
+def location(schema: str, more: str = "&partitions=month") -> str:
+    return f"{os.environ['REDRIVE_TEST_POSTGRES'].partition(':')[2]}?schema={schema}{more}"
+
+
+def parted_letters(place: Path) -> LetterStore:
+    return opened(location(f"t{sha256(str(place).encode()).hexdigest()[:12]}")).letters
+
+
+class TestParted(LetterStoreContract):
+    @pytest.fixture
+    def opener(self) -> Opener:
+        return parted_letters
+
+    @pytest.fixture
+    def share(self) -> float:
+        return 0.3
+
+
+@asynccontextmanager
+async def used(schema: str, more: str = "&partitions=month") -> AsyncIterator[PostgresLetters]:
+    letters = opened(location(schema, more)).letters
+    assert isinstance(letters, PostgresLetters)
+    try:
+        yield letters
+    finally:
+        await letters.close()
+
+
+async def partitions(schema: str) -> set[str]:
+    connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
+    try:
+        rows = await connection.fetch(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass($1)",
+            f"{schema}.letters",
+        )
+    finally:
+        await connection.close()
+    return {name for (name,) in rows}
+
+
+def test_months_are_made_when_letters_of_them_come_and_removed_when_none_is_left(namespace: str) -> None:
+    async def scene() -> None:
+        async with used(namespace) as store:
+            times = [START + number * MONTH for number in range(4)]
+            await store.put([letter(str(number), at=at) for number, at in enumerate(times)], now=START)
+            expected = {"letters_2025_01", "letters_2025_02", "letters_2025_03", "letters_2025_04", "letters_others"}
+            assert await partitions(namespace) == expected
+            assert [one.source_id for one in (await store.find(order=Order.OLDEST)).letters] == ["0", "1", "2", "3"]
+            await store.purge(Is(Field.DEAD_LETTERED_AT, times[2], Op.LT), now=START)
+            while await store.tidy():
+                pass
+            assert await partitions(namespace) == expected - {"letters_2025_01", "letters_2025_02"}
+            # What comes late has no month any more, and is held all the same.
+            await store.put([letter("late", at=START)], now=START)
+            assert await store.count() == 3
+            assert await store.recount() == []
+
+    asyncio.run(scene())
+
+
+def test_the_month_that_it_is_now_is_kept(namespace: str) -> None:
+    async def scene() -> None:
+        now = datetime.now(UTC)
+        async with used(namespace) as store:
+            await store.put([letter(at=now)])
+            await store.purge(EVERYTHING)
+            await store.tidy()
+            assert f"letters_{now:%Y_%m}" in await partitions(namespace)
+
+    asyncio.run(scene())
+
+
+def test_a_letter_that_is_opened_again_in_another_month_is_the_same(namespace: str) -> None:
+    async def scene() -> None:
+        async with used(namespace) as store:
+            await store.put([letter()], now=START)
+            (claimed,) = await store.claim(Claim(owner="ann", lease=MONTH, what=(letter().id,)), now=START)
+            assert await store.settle([Settlement.of(claimed.lease, Completed())], now=START) == [Settled.DONE]
+            later = letter(failed=2, at=START + 2 * MONTH)
+            await store.put([later], now=START + 2 * MONTH)
+            (found,) = await store.get([letter().id])
+            assert found is not None
+            assert (found.generation, found.dead_lettered_at) == (2, later.dead_lettered_at)
+            assert await store.count() == 1
+            assert await store.recount() == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sentence"),
+    [
+        ("&partitions=month", "", "lie in months; say partitions=month"),
+        ("", "&partitions=month", "do not lie in months; leave out partitions=month"),
+    ],
+)
+def test_a_schema_that_was_made_otherwise_is_refused(namespace: str, first: str, second: str, sentence: str) -> None:
+    async def scene() -> None:
+        async with used(namespace, first) as store:
+            await store.put([letter()], now=START)
+        async with used(namespace, second) as store:
+            with pytest.raises(BadSettings, match=sentence):
+                await store.count()
+
+    asyncio.run(scene())
