@@ -39,7 +39,8 @@ AMONG_THEMSELVES = {"finish", "is_raised"}
 
 
 def public(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")} - AMONG_THEMSELVES
+    ours = [one for one in kind.__mro__ if one.__module__.startswith("redrive")]
+    return {name for one in ours for name in vars(one) if not name.startswith("_")} - AMONG_THEMSELVES
 
 
 @pytest.mark.parametrize("ours", PAIRS, ids=lambda kind: kind.__name__)
