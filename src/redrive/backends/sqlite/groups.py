@@ -73,12 +73,9 @@ class _Kept:
         for (known, name), change in counts.noted_groups(connection).items():
             if namespace in (None, known):
                 self._noted.setdefault(name, []).append(change)
-        if namespace is None:
-            names = connection.execute("SELECT DISTINCT namespace FROM groups LIMIT 2").fetchall()
-            # One namespace is the usual case; then nothing has to be summed over several.
-            self._is_alone = len(names) < 2
-        else:
-            self._is_alone = True
+        # One namespace is the usual case; then nothing has to be summed over several.
+        ends = "(SELECT min(namespace) FROM groups) IS (SELECT max(namespace) FROM groups)"
+        self._is_alone = namespace is not None or bool(connection.execute(f"SELECT {ends}").fetchone()[0])
         self._namespace = namespace
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
