@@ -107,14 +107,16 @@ class SqliteGround:
         await self.rest()
         indexes = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
         sizes = Sizes(letters=0, indexes=0, texts=0, rest=0)
-        for name, size in self._connection.execute("SELECT name, pgsize FROM dbstat WHERE aggregate = 1"):
+        (page,) = self._connection.execute("PRAGMA page_size").fetchone()
+        # By pages: the sum of their sizes is an integer of 32 bits there.
+        for name, pages in self._connection.execute("SELECT name, pageno FROM dbstat WHERE aggregate = 1"):
             if name.startswith("letter_texts"):
                 part = "texts"
             elif name in indexes or name.startswith("message_words"):
                 part = "indexes"
             else:
                 part = "letters" if name == "letters" else "rest"
-            sizes[part] += size
+            sizes[part] += pages * page
         logs = self._path.with_name(f"{self._path.name}-wal")
         sizes["file"] = self._path.stat().st_size + (logs.stat().st_size if logs.exists() else 0)
         return sizes
