@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-JOBS ?= 2
+# One more than two cores have: tests wait for engines and disks.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-fast check format chaos bench engines clean wheel check-extras
