@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from redrive.backends.sqlite import changing, claims, finding, groups, recount, table, upkeep
+from redrive.backends.sqlite import changing, claims, finding, groups, recount, table, texts, upkeep
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.plan import planned
 from redrive.backends.sqlite.query import IS_LEASED
@@ -18,6 +19,7 @@ from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.census import Backlog, Miscount
+from redrive.model.errors import StoreError
 from redrive.model.hours import hour_of, start_of
 from redrive.model.instant import micros
 from redrive.model.lane import Lane
@@ -132,17 +134,28 @@ class SqliteLetters:
     async def purge(
         self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
     ) -> list[Letter]:
-        return await self._database.write(self._purge, ((query, limit, among), now))
+        gone = await self._database.write(self._purge, ((query, limit, among), now))
+        if gone:
+            await self._merge()
+        return gone
 
     async def tidy(self, most: int = 200) -> Backlog:
         left = await self._database.read(upkeep.backlog)
-        return await self._database.write(upkeep.tidied, most) if left and most else left
+        if left and most:
+            left = await self._database.write(upkeep.tidied, most)
+            await self._merge()
+        return left
 
     async def recount(self, *, repair: bool = False) -> list[Miscount]:
         found = await self._database.read(recount.miscounted)
         if repair and found.miscounts:
             await self._database.write(recount.repaired, found)
         return found.miscounts
+
+    async def _merge(self) -> None:
+        """See to the index of texts, which has grown by another part. What was to be done is done: should this fail, it is put off."""
+        with suppress(StoreError):
+            await self._database.write(texts.merge, None)
 
     async def check(self) -> None:
         await self._database.check()

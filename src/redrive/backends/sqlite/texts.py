@@ -17,6 +17,7 @@ from redrive.model.texts import body_words, traceback_words
 FEW = 10_000
 """Up to so many letters, it is quicker to sort all that have a phrase than to look for it in one letter after another. At a million
 letters a phrase that more of them have is in every hundredth."""
+_MERGED_PAGES = 64
 
 
 def rare(connection: sqlite3.Connection, query: Query) -> frozenset[Text]:
@@ -86,6 +87,12 @@ def forget(connection: sqlite3.Connection, letters: Sequence[Letter]) -> None:
     connection.executemany("INSERT INTO unindexed VALUES (?)", [(seq,) for seq, _ in rows])
     if rows:
         connection.execute("UPDATE indexed SET letters = letters - ?", [len(rows)])
+
+
+def merge(connection: sqlite3.Connection, requests: list[None]) -> list[None]:
+    """Merge some of the index's parts: as much as a purge or a step of indexing has added, times the levels there are."""
+    connection.execute("INSERT INTO letter_texts (letter_texts, rank) VALUES ('merge', ?)", [_MERGED_PAGES])
+    return requests
 
 
 def lower(connection: sqlite3.Connection) -> None:

@@ -7,6 +7,10 @@ CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', conte
 -- time: who changes a letter brings the words that it was indexed by, to take them out.
 CREATE VIRTUAL TABLE letter_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
 
+-- Its parts are merged in transactions of their own, so that nobody who captures waits for that; by itself only where many pile up.
+INSERT INTO letter_texts (letter_texts, rank) VALUES ('automerge', 0);
+INSERT INTO letter_texts (letter_texts, rank) VALUES ('crisismerge', 64);
+
 -- One row: letters up to this number are indexed, but for those that have changed since, which wait to be indexed again; and how
 -- many letters that makes.
 CREATE TABLE indexed (
