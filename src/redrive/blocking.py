@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from redrive import wiring
+from redrive.engine.background import Background
 from redrive.engine.bridge import Bridge
 from redrive.engine.bulk import BulkAct, Plan, Progress, Swept
 from redrive.engine.course import Handled
@@ -23,9 +24,7 @@ from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
 from redrive.engine.housekeeper import INTERVAL
-from redrive.engine.housekeeper import Housekeeper as AsyncHousekeeper
 from redrive.engine.processor import Listener
-from redrive.engine.processor import RetryProcessor as AsyncRetryProcessor
 from redrive.engine.redrive import Report
 from redrive.engine.retention import Retained
 from redrive.engine.retry import Retried
@@ -204,22 +203,22 @@ class Guard:
         return run(self._guard.each(messages, handler, concurrency=concurrency))
 
 
-class RetryProcessor:
-    """`redrive.engine.processor.RetryProcessor` for blocking code: it works in a thread of its own."""
+class _Background:
+    """What works behind, for blocking code: on an event loop in a thread of its own."""
 
-    def __init__(self, processor: AsyncRetryProcessor, bridge: Bridge) -> None:
-        self._processor = processor
+    def __init__(self, work: Background, bridge: Bridge) -> None:
+        self._work = work
         self._run = bridge.run_on_loop
 
     @property
     def is_running(self) -> bool:
-        return self._processor.is_running
+        return self._work.is_running
 
     def start(self) -> None:
-        self._run(self._processor.start())
+        self._run(self._work.start())
 
     def stop(self) -> None:
-        self._run(self._processor.stop())
+        self._run(self._work.stop())
 
     def __enter__(self) -> Self:
         self.start()
@@ -229,29 +228,12 @@ class RetryProcessor:
         self.stop()
 
 
-class Housekeeper:
-    """`redrive.engine.housekeeper.Housekeeper` for blocking code: it works in a thread of its own."""
+class RetryProcessor(_Background):
+    """`redrive.engine.processor.RetryProcessor` for blocking code."""
 
-    def __init__(self, housekeeper: AsyncHousekeeper, bridge: Bridge) -> None:
-        self._housekeeper = housekeeper
-        self._run = bridge.run_on_loop
 
-    @property
-    def is_running(self) -> bool:
-        return self._housekeeper.is_running
-
-    def start(self) -> None:
-        self._run(self._housekeeper.start())
-
-    def stop(self) -> None:
-        self._run(self._housekeeper.stop())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
+class Housekeeper(_Background):
+    """`redrive.engine.housekeeper.Housekeeper` for blocking code."""
 
 
 class DeadLetters:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 
-class Background:
+class Background(ABC):
     """`async with` starts and stops it. Whoever makes one says in `_run` what it does."""
 
     def __init__(self, name: str) -> None:
@@ -15,9 +16,9 @@ class Background:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
+    @abstractmethod
     async def _run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set, and then come to an end."""
-        raise NotImplementedError
 
     @property
     def is_running(self) -> bool:

@@ -78,6 +78,11 @@ def _leaves(document: Any) -> Iterator[str]:
             yield str(document)
 
 
+def reads_otherwise(before: Letter, after: Letter) -> bool:
+    """Is there something else to be read in the traceback or the body?"""
+    return before.failure.traceback != after.failure.traceback or before.body != after.body
+
+
 def found_in(needle: str, where: Where, letter: Letter) -> bool:
     """Is this `redrive.model.words.needle` in that text of the letter?"""
     match where:

@@ -22,7 +22,7 @@ from redrive.backends.postgres.recount import Recount
 from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, row, settled_row
 from redrive.backends.postgres.statements import statements
 from redrive.backends.postgres.tables import Month, months
-from redrive.backends.postgres.texts import Texts, is_rewritten
+from redrive.backends.postgres.texts import Texts
 from redrive.backends.remote.claimed import Copies, Copy
 from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
@@ -39,6 +39,7 @@ from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order,
 from redrive.model.settlement import Settled, Settlement, settled
 from redrive.model.status import Status
 from redrive.model.stored import restored
+from redrive.model.texts import reads_otherwise
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.waiting import wait_and_look
 
@@ -275,7 +276,7 @@ class PostgresLetters:
             return False
         # Sorted, as by all who lock letters.
         rows = [settled_row(letter, copy.token, copy.version) for letter, copy in (after[id] for id in sorted(after))]
-        rewritten = [letter.id for letter, copy in after.values() if is_rewritten(copy.letter, letter)]
+        rewritten = [letter.id for letter, copy in after.values() if reads_otherwise(copy.letter, letter)]
         ((is_done,),) = await self._database.write(self._sql.settle, _micros(now), *arrays(rows, len(SETTLED)), rewritten)
         if not is_done:
             return False
@@ -297,7 +298,7 @@ class PostgresLetters:
 
     async def _overwrite(self, connection: Connection, letters: Collection[Letter], before: Mapping[UUID, Holding]) -> None:
         if letters:
-            rewritten = [letter.id for letter in letters if is_rewritten(before[letter.id].letter, letter)]
+            rewritten = [letter.id for letter in letters if reads_otherwise(before[letter.id].letter, letter)]
             await connection.execute(self._sql.update, *_columns(letters), rewritten)
 
     async def _plan(self, connection: Connection, letters: Collection[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:

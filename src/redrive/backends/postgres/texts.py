@@ -6,7 +6,6 @@ from redrive.backends.postgres.database import Database
 from redrive.backends.postgres.rows import arrays
 from redrive.backends.postgres.statements import INDEXING
 from redrive.model.census import Backlog
-from redrive.model.letter import Letter
 from redrive.model.stored import restored
 from redrive.model.texts import body_words, traceback_words
 
@@ -44,8 +43,3 @@ class Texts:
         """What is still to be done."""
         ((texts, counts),) = await self._database.read(self._left)
         return Backlog(texts=texts, counts=counts)
-
-
-def is_rewritten(before: Letter, after: Letter) -> bool:
-    """Is there something else to be read in the body or the traceback?"""
-    return before.body != after.body or before.failure.traceback != after.failure.traceback

@@ -23,6 +23,7 @@ from redrive.model.instant import micros
 from redrive.model.letter import Letter
 from redrive.model.query import Query, bounded
 from redrive.model.settlement import Settled, Settlement
+from redrive.model.texts import reads_otherwise
 
 
 def put(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Letter], datetime]]) -> list[list[Held]]:
@@ -110,7 +111,7 @@ def purge(
 
 
 def _overwrite(connection: sqlite3.Connection, before: Mapping[UUID, Letter], after: Mapping[UUID, Letter]) -> None:
-    texts.forget(connection, [before[id] for id, letter in after.items() if texts.reads_otherwise(before[id], letter)])
+    texts.forget(connection, [before[id] for id, letter in after.items() if reads_otherwise(before[id], letter)])
     table.overwrite(connection, after.values())
 
 

@@ -98,8 +98,3 @@ def merge(connection: sqlite3.Connection, requests: list[None]) -> list[None]:
 def lower(connection: sqlite3.Connection) -> None:
     """After letters were removed: a new letter may get the number of one that is gone, and is not indexed for that."""
     connection.execute("UPDATE indexed SET seq = min(seq, coalesce((SELECT max(seq) FROM letters), 0))")
-
-
-def reads_otherwise(before: Letter, after: Letter) -> bool:
-    """Has a letter's traceback or body changed?"""
-    return before.failure.traceback != after.failure.traceback or before.body != after.body
