@@ -182,7 +182,8 @@ class _Sweep:
 
     async def run(self, most: int) -> None:
         """From the oldest letter to the newest, in steps that are each done whole."""
-        stride, is_behind = Stride(most), looks_behind(self._query)
+        # What a store has confirmed, it may still have to bring to its place.
+        stride, is_behind = Stride(most, rests=2.0), looks_behind(self._query)
         async with aclosing(walk(self._store, self._query, most=most)) as pages:
             async for found in pages:
                 # Words that a store has not indexed yet must not make a letter match that has them.

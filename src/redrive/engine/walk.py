@@ -16,7 +16,7 @@ MOST = 1000
 _FIRST = 32
 _LEAST = 16
 """So few letters take no store long; when even they do, it is others who take the time."""
-_AIM_SECONDS = 0.015
+_AIM_SECONDS = 0.010
 """No call to the store should take longer: so long a capture may have to wait for its turn."""
 _MUCH_TOO_LONG_SECONDS = 0.12
 _LONG_IN_A_ROW = 3
@@ -29,8 +29,10 @@ _LOAD_BYTES = 8 * 1024 * 1024
 class Stride:
     """How much to ask of a store at a time: so much that a call is short, learnt from how long the last ones took."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, *, rests: float = 1.0) -> None:
+        """`rests`: how much longer than a call the others have the store."""
         self._most = most
+        self._rests = rests
         self.size = min(_FIRST, most)
         self._long = 0
 
@@ -43,9 +45,9 @@ class Stride:
             self.size = min(self._most, self.size + self.size // 4 + 1)
 
     async def rest(self, seconds: float, number: int) -> None:
-        """Learn from a call, and let others have the store for as long as it took."""
+        """Learn from a call, and let others have the store for a while."""
         self.learn(seconds, number)
-        await pause(min(seconds, _LONGEST_REST_SECONDS))
+        await pause(min(self._rests * seconds, _LONGEST_REST_SECONDS))
 
 
 async def walk(

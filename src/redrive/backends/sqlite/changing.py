@@ -99,9 +99,8 @@ def purge(
         plan = planned(connection, query, now) if among is None else planned_among(among, query, now)
         letters = table.oldest(connection, plan, micros(now), bounded(limit))
         keys = [letter.id.bytes for letter in letters]
-        texts.forget(connection, letters)
+        texts.leave(connection, keys)
         table.remove(connection, keys)
-        texts.lower(connection)
         claims.unclaim(connection, keys)
         census = Census()
         census.left(letters)

@@ -21,7 +21,11 @@ from redrive.backends.sqlite.query import AT, at
 from redrive.model.errors import StoreUnavailable
 
 _STATEMENTS = 256
-_TURN_SECONDS = 0.25
+LOG_BYTES = 4 * 1024 * 1024
+"""How long the log grows before its pages are copied into the file."""
+_LOG_PAGES = 16 * 1024
+"""When it grows so long, copying does not keep up, and whoever commits next has to do it."""
+TURN_SECONDS = 0.25
 """How long SQLite itself waits for another process; who needs more asks again."""
 
 
@@ -47,6 +51,7 @@ class Connections:
         self._opening = threading.RLock()
         self._quiet = threading.Condition()
         self._is_forking = False
+        self._are_held_off = False
         self._reading = 0
         self._idle: list[sqlite3.Connection] = []
 
@@ -83,7 +88,7 @@ class Connections:
             raise StoreUnavailable(f"{self.path} was removed or replaced while it was open; the next letter opens it anew")
         self._ensure_writer()
         with self._quiet:
-            while self._is_forking:
+            while self._is_forking or self._are_held_off:
                 self._quiet.wait()
             self._reading += 1
             file, connection = self._file, self._idle.pop() if self._idle else None
@@ -99,6 +104,19 @@ class Connections:
                         self._idle.append(connection)
                     else:
                         connection.close()
+                self._quiet.notify_all()
+
+    @contextmanager
+    def readers_held_off(self, patience_seconds: float) -> Iterator[bool]:
+        """Meanwhile nobody in this process begins to read; did those who were reading end in time?"""
+        with self._quiet:
+            self._are_held_off = True
+            is_quiet = self._quiet.wait_for(lambda: not self._reading, patience_seconds)
+        try:
+            yield is_quiet
+        finally:
+            with self._quiet:
+                self._are_held_off = False
                 self._quiet.notify_all()
 
     def _is_not_there(self) -> bool:
@@ -146,10 +164,13 @@ class Connections:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
+            self.path, timeout=TURN_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            # What it grew beyond this is cut off when it begins anew, so that its length tells how much is to be copied.
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             # A statement over many rows keeps a copy of each page it touches until it ends: in a temporary file unless told.
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.create_function(AT, 2, at, deterministic=True)

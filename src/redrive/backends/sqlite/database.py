@@ -20,6 +20,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
+from redrive.backends.sqlite.checkpoints import Checkpoints
 from redrive.backends.sqlite.connections import Connections
 from redrive.backends.sqlite.errors import translated, translating
 from redrive.model.errors import AnswerLost, StoreCorrupt, StoreFull, StoreNotWritable, StoreUnavailable
@@ -76,6 +77,7 @@ class Database:
         self._is_rung = False
         self._thread: threading.Thread | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._checkpoints = Checkpoints(self._connections, self._leading)
 
     async def write(self, verb: Verb[Request, Answer], request: Request) -> Answer:
         """Run a verb for this request in a transaction that is durable when this returns."""
@@ -141,6 +143,7 @@ class Database:
             thread.join()
         if pool is not None:
             pool.shutdown()
+        self._checkpoints.close()
         with self._leading:
             while self._pending:
                 self._lead()
@@ -207,6 +210,7 @@ class Database:
                 for job, answer in zip(alike, answers, strict=True):
                     job.answer = answer
             writer.execute("COMMIT")
+            self._checkpoints.committed()
         except BaseException as error:
             if writer is not None and writer.in_transaction:
                 # What cannot even be rolled back is not committed either; the error that matters is the first.

@@ -43,7 +43,7 @@ def page(connection: sqlite3.Connection, query: Query, order: Order, limit: int,
             condition = f"l.seq IN (SELECT l.seq FROM letters l WHERE {condition} {tail})"
             parameters = [*parameters, *more]
         found = table.seen(connection, condition, parameters, now, tail)
-        unsearched = texts.waiting(connection) if looks_behind(query) else 0
+        unsearched = texts.unsearched(connection) if looks_behind(query) else 0
     return page_of(found, limit, order, query, unsearched=unsearched)
 
 

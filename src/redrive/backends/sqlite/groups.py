@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from redrive.backends.sqlite import counts
@@ -22,6 +23,9 @@ from redrive.model.stored import restored
 
 _AT_ONCE = 500
 _STORED = tuple(status.value for status in STORED)
+
+_KEPT_COLUMNS = ("fingerprint", "count", "first_seen", "last_seen", *_STORED)
+_KEPT = ", ".join(_KEPT_COLUMNS)
 
 _LISTED_BY = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
 
@@ -40,9 +44,9 @@ def listed(
         rows = found.page(order, limit + 1, last)
         statuses: dict[str, Counter[str]] = {}
         hours: dict[str, list[int]] = {}
-        for names in pieces([row.name for row in rows]):
-            statuses |= found.statuses(names)
-            hours |= found.hours(names)
+        for some in pieces(rows):
+            statuses |= found.statuses(some)
+            hours |= found.hours([row.name for row in some])
         latest = found.latest(rows)
     groups = [
         group(restored(data), row.letters, instant(row.first), statuses[row.name], hours[row.name])
@@ -60,6 +64,12 @@ class Row(NamedTuple):
     letters: int
     first: int
     last: int
+    statuses: tuple[int, ...] = ()
+    """How many letters there are of each status that is stored, where the counts tell."""
+
+    @classmethod
+    def read(cls, key: int, name: str, letters: int, first: int, last: int, *statuses: int) -> Row:
+        return cls(key, name, letters, first, last, statuses)
 
 
 class _Kept:
@@ -73,10 +83,9 @@ class _Kept:
         for (known, name), change in counts.noted_groups(connection).items():
             if namespace in (None, known):
                 self._noted.setdefault(name, []).append(change)
-        # One namespace is the usual case; then nothing has to be summed over several.
-        ends = "(SELECT min(namespace) FROM groups) IS (SELECT max(namespace) FROM groups)"
-        self._is_alone = namespace is not None or bool(connection.execute(f"SELECT {ends}").fetchone()[0])
         self._namespace = namespace
+        self._only = _only_namespace(connection) if namespace is None else namespace
+        """The one namespace that rows of the tables are of; None: of several."""
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
         source, parameters = self._source()
@@ -85,8 +94,8 @@ class _Kept:
         rows = [row for row in kept if row.name not in self._noted]
         for names in pieces(list(self._noted)):
             among = f"fingerprint IN ({marks(len(names))})"
-            sql = f"SELECT 0, fingerprint, count, first_seen, last_seen FROM ({source}) WHERE {among}"
-            known = {row.name: row for row in map(Row._make, self._connection.execute(sql, [*parameters, *filled(names)]))}
+            sql = f"SELECT 0, {_KEPT} FROM ({source}) WHERE {among}"
+            known = {row.name: row for row in starmap(Row.read, self._connection.execute(sql, [*parameters, *filled(names)]))}
             grown = self._grown_by(names) if order is GroupOrder.GROWTH else {}
             corrected = (self._corrected(name, known.get(name), order, grown.get(name, 0)) for name in names)
             rows += [row for row in corrected if row is not None and (last is None or row[:2] < (last.value, last.fingerprint))]
@@ -95,28 +104,28 @@ class _Kept:
     def _kept(self, source: str, parameters: Sequence[Any], order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
         """The rows that come next, as the tables have them."""
         if order is not GroupOrder.GROWTH:
-            return _cut(self._connection, source, parameters, _LISTED_BY[order], limit, last)
+            return _cut(self._connection, source, _KEPT, parameters, _LISTED_BY[order], limit, last)
         grown, mine = self._grown()
         value, name = (2**63 - 1, "") if last is None else (last.value, last.fingerprint)
         # Those that letters came to lately, and all others, of which none has grown: the first of each are enough.
         sql = f"""
             WITH grown AS MATERIALIZED ({grown})
-            SELECT h.growth, g.fingerprint, g.count, g.first_seen, g.last_seen FROM (
+            SELECT h.growth, {", ".join(f"g.{column}" for column in _KEPT_COLUMNS)} FROM (
                 SELECT fingerprint, growth FROM grown WHERE (growth, fingerprint) < (?, ?)
                 ORDER BY growth DESC, fingerprint DESC LIMIT {limit}
             ) h CROSS JOIN ({source}) g ON g.fingerprint = h.fingerprint
             UNION ALL SELECT * FROM (
-                SELECT 0, fingerprint, count, first_seen, last_seen FROM ({source})
+                SELECT 0, {_KEPT} FROM ({source})
                 WHERE (0, fingerprint) < (?, ?) AND fingerprint NOT IN (SELECT fingerprint FROM grown)
                 ORDER BY fingerprint DESC LIMIT {limit}
             )
         """
         values = [*mine, value, name, *parameters, *parameters, value, name]
-        return sorted(map(Row._make, self._connection.execute(sql, values)), reverse=True)[:limit]
+        return sorted(starmap(Row.read, self._connection.execute(sql, values)), reverse=True)[:limit]
 
     def _grown(self) -> Condition:
         """The groups that letters have come to lately, and by how much each has grown."""
-        where, parameters = ("", []) if self._namespace is None else ("AND namespace = ?", [self._namespace])
+        where, parameters = ("", []) if self._only is None else ("AND namespace = ?", [self._only])
         sql = f"""
             SELECT fingerprint, sum(CASE WHEN hour > {self._hour - 2} THEN count ELSE -count END) AS growth FROM group_hours
             WHERE hour BETWEEN {self._hour - 3} AND {self._hour} {where} GROUP BY fingerprint
@@ -131,14 +140,14 @@ class _Kept:
 
     def _source(self) -> Condition:
         """A statement that gives all groups."""
-        where, parameters = ("", []) if self._namespace is None else ("WHERE namespace = ?", [self._namespace])
-        if self._is_alone:
-            return f"SELECT fingerprint, count, first_seen, last_seen FROM groups {where}", parameters
+        if self._only is not None:
+            return f"SELECT {_KEPT} FROM groups WHERE namespace = ?", [self._only]
         summed = f"""
-            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen
-            FROM groups {where} GROUP BY fingerprint
+            SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
+                {", ".join(f"sum({status}) AS {status}" for status in _STORED)}
+            FROM groups GROUP BY fingerprint
         """
-        return summed, parameters
+        return summed, []
 
     def _corrected(self, name: str, known: Row | None, order: GroupOrder, grown: int) -> Row | None:
         """A group with what was noted of it, and by how much it has grown; None when none of its letters is left."""
@@ -151,7 +160,7 @@ class _Kept:
         first, last = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
         recent = [sum(note.hours.get(self._hour - 3 + number, 0) for note in notes) for number in range(4)]
         key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(recent) + grown}[order]
-        return Row(key, name, count, first, last)
+        return Row(key, name, count, first, last, known.statuses if known else (0,) * len(_STORED))
 
     def _ends(self, name: str) -> tuple[int, int]:
         """When the first and the last of a group's letters came."""
@@ -160,17 +169,10 @@ class _Kept:
         first, last = self._connection.execute(sql, [name, *parameters]).fetchone()
         return first, last
 
-    def statuses(self, names: Sequence[str]) -> dict[str, Counter[str]]:
-        found: dict[str, Counter[str]] = {name: Counter() for name in names}
-        among, parameters = self._among(names)
-        for name, *numbers in self._connection.execute(
-            f"SELECT fingerprint, {', '.join(STORED)} FROM groups {among}", parameters
-        ):
-            # Of one in several namespaces the numbers are added; a group in one is the usual case.
-            counted = dict(zip(_STORED, numbers, strict=True))
-            found[name] = Counter(counted) if not found[name] else found[name] + Counter(counted)
-        for name in names:
-            for note in self._noted.get(name, ()):
+    def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
+        found = {row.name: Counter(dict(zip(_STORED, row.statuses, strict=True))) for row in rows}
+        for name in self._noted.keys() & found.keys():
+            for note in self._noted[name]:
                 found[name].update(note.statuses)
         for values, status in counts.leased(self._connection, self._moment):
             name = values[Field.GROUP]
@@ -208,9 +210,9 @@ class _Kept:
 
     def _among(self, names: Sequence[str]) -> tuple[str, list[Any]]:
         among = f"WHERE fingerprint IN ({marks(len(names))})"
-        if self._namespace is None:
+        if self._only is None:
             return among, filled(names)
-        return f"{among} AND namespace = ?", [*filled(names), self._namespace]
+        return f"{among} AND namespace = ?", [*filled(names), self._only]
 
 
 class _Scanned:
@@ -231,9 +233,11 @@ class _Scanned:
                 max(l.dead_lettered_at) AS last_seen, {grown} AS growth
             FROM letters l WHERE {self._condition} GROUP BY l.fingerprint
         """
-        return _cut(self._connection, source, self._parameters, _LISTED_BY[order], limit, last)
+        columns = "fingerprint, count, first_seen, last_seen"
+        return _cut(self._connection, source, columns, self._parameters, _LISTED_BY[order], limit, last)
 
-    def statuses(self, names: Sequence[str]) -> dict[str, Counter[str]]:
+    def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
+        names = [row.name for row in rows]
         found: dict[str, Counter[str]] = {name: Counter() for name in names}
         sql = f"""
             SELECT l.fingerprint, CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END, count(*)
@@ -259,21 +263,33 @@ class _Scanned:
         return _latest(self._connection, rows, self._condition, self._parameters)
 
 
+def _only_namespace(connection: sqlite3.Connection) -> str | None:
+    """The namespace that all groups are of, which is the usual case: then nothing has to be summed over several."""
+    first, last = connection.execute("SELECT (SELECT min(namespace) FROM groups), (SELECT max(namespace) FROM groups)").fetchone()
+    return str(first) if first is not None and first == last else None
+
+
 def hour_in(column: str) -> str:
     """The hour that an instant lies in, as SQL: division that rounds down, also before 1970."""
     return f"(({column} - ((({column} % {HOUR}) + {HOUR}) % {HOUR})) / {HOUR})"
 
 
 def _cut(
-    connection: sqlite3.Connection, source: str, parameters: Sequence[Any], by: str, limit: int, last: LastGroup | None
+    connection: sqlite3.Connection,
+    source: str,
+    columns: str,
+    parameters: Sequence[Any],
+    by: str,
+    limit: int,
+    last: LastGroup | None,
 ) -> list[Row]:
     """The rows of the source that come next."""
     beyond, behind = ("", []) if last is None else (f"WHERE ({by}, fingerprint) < (?, ?)", [last.value, last.fingerprint])
     sql = f"""
-        SELECT {by}, fingerprint, count, first_seen, last_seen FROM ({source}) {beyond}
+        SELECT {by}, {columns} FROM ({source}) {beyond}
         ORDER BY {by} DESC, fingerprint DESC LIMIT {limit}
     """
-    return list(map(Row._make, connection.execute(sql, [*parameters, *behind])))
+    return list(starmap(Row.read, connection.execute(sql, [*parameters, *behind])))
 
 
 def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str, parameters: Sequence[Any]) -> list[bytes]:

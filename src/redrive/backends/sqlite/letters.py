@@ -134,16 +134,15 @@ class SqliteLetters:
     async def purge(
         self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
     ) -> list[Letter]:
-        gone = await self._database.write(self._purge, ((query, limit, among), now))
-        if gone:
-            await self._merge()
-        return gone
+        return await self._database.write(self._purge, ((query, limit, among), now))
 
     async def tidy(self, most: int = 200) -> Backlog:
         left = await self._database.read(upkeep.backlog)
         if left and most:
             left = await self._database.write(upkeep.tidied, most)
-            await self._merge()
+            # The index of texts has grown by another part. What was to be done is done: should this fail, it is put off.
+            with suppress(StoreError):
+                await self._database.write(texts.merge, None)
         return left
 
     async def recount(self, *, repair: bool = False) -> list[Miscount]:
@@ -151,11 +150,6 @@ class SqliteLetters:
         if repair and found.miscounts:
             await self._database.write(recount.repaired, found)
         return found.miscounts
-
-    async def _merge(self) -> None:
-        """See to the index of texts, which has grown by another part. What was to be done is done: should this fail, it is put off."""
-        with suppress(StoreError):
-            await self._database.write(texts.merge, None)
 
     async def check(self) -> None:
         await self._database.check()

@@ -20,6 +20,19 @@ from redrive.model.words import needle, words
 
 IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
 
+_IN_MESSAGE = "SELECT rowid FROM message_words WHERE message_words MATCH ?"
+# The former index is searched for what the new one does not have yet.
+_IN_TEXTS = """
+    SELECT rowid FROM letter_texts WHERE letter_texts MATCH ?
+    UNION ALL SELECT rowid FROM former_texts WHERE former_texts MATCH ? AND (SELECT former FROM indexed)
+        AND rowid > (SELECT seq FROM indexed) AND rowid NOT IN (SELECT seq FROM unindexed)
+"""
+# Letters that are not indexed yet are passed over before anything is looked up.
+_HAS_IN_TEXTS = """(
+    +l.seq <= (SELECT seq FROM indexed) AND EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq)
+    OR +l.seq > (SELECT seq FROM indexed) AND +l.seq <= (SELECT former FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
+        AND EXISTS (SELECT 1 FROM former_texts WHERE former_texts MATCH ? AND rowid = l.seq)
+)"""
 
 AT = "redrive_at"
 """A function that every connection knows: does a stored letter match this comparison inside its documents?"""
@@ -102,15 +115,13 @@ def matching(text: Text) -> Condition | None:
     if not found:
         return None
     phrase = f'"{" ".join(found)}"'
-    told = "SELECT rowid FROM message_words WHERE message_words MATCH ?"
-    texts = "SELECT rowid FROM letter_texts WHERE letter_texts MATCH ?"
     match text.where:
         case Where.MESSAGE:
-            return told, [phrase]
+            return _IN_MESSAGE, [phrase]
         case Where.ANYWHERE:
-            return f"{told} UNION ALL {texts}", [phrase, phrase]
+            return f"{_IN_MESSAGE} UNION ALL {_IN_TEXTS}", [phrase, phrase, phrase]
         case Where.TRACEBACK | Where.BODY as where:
-            return texts, [f"{where} : {phrase}"]
+            return _IN_TEXTS, [f"{where} : {phrase}"] * 2
 
 
 def distance(query: Query) -> Condition:
@@ -138,16 +149,13 @@ def _worded(text: Text, *, is_rare: bool) -> Condition:
     if is_rare:
         return f"l.seq IN ({found[0]})", found[1]
     in_message = "instr(l.words, ?)"
-    # Letters that are not indexed yet are passed over before anything is looked up.
-    is_indexed = "+l.seq <= (SELECT seq FROM indexed)"
-    in_texts = f"({is_indexed} AND EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq))"
     match text.where:
         case Where.MESSAGE:
             return in_message, [needle(text.phrase)]
         case Where.ANYWHERE:
-            return f"({in_message} OR {in_texts})", [needle(text.phrase), found[1][-1]]
+            return f"({in_message} OR {_HAS_IN_TEXTS})", [needle(text.phrase), *found[1][1:]]
         case _:
-            return in_texts, found[1]
+            return _HAS_IN_TEXTS, found[1]
 
 
 def _column(field: Field, driver: Field | None) -> str:

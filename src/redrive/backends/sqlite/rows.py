@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-Key = TypeVar("Key", bytes, str)
+Key = TypeVar("Key")
 
 _MOST = 512
 _MOST_KEYS = 8192
@@ -15,17 +15,16 @@ _MOST_KEYS = 8192
 
 def write_rows(
     connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]], conflict: str
-) -> tuple[int, int]:
+) -> int:
     """Insert rows whose first value is never NULL; `conflict` says what becomes of those that are there already.
 
-    Answers with how many rows were changed, and the id of the last one that was inserted.
+    Answers with how many rows were changed.
     """
-    changed, last = 0, 0
+    changed = 0
     for piece, count in _padded(rows, len(columns)):
         size = len(piece) // len(columns)
-        cursor = connection.execute(_inserts(table, columns, size, size > count, conflict), piece)
-        changed, last = changed + cursor.rowcount, cursor.lastrowid or last
-    return changed, last
+        changed += connection.execute(_inserts(table, columns, size, size > count, conflict), piece).rowcount
+    return changed
 
 
 def update_rows(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -39,11 +39,16 @@ def insert(connection: sqlite3.Connection, letters: Sequence[Letter]) -> dict[UU
 
     Nothing is read when all are new, which is the usual case.
     """
-    written, last = write_rows(connection, "letters", _COLUMNS, [_row(letter) for letter in letters], "ON CONFLICT DO NOTHING")
+    written = write_rows(connection, "letters", _COLUMNS, [_row(letter) for letter in letters], "ON CONFLICT DO NOTHING")
     if written == len(letters):
         return {}
-    # Rows are numbered in turn, so what was there before has a lower number than the first that was written now.
-    return load(connection, (letter.id for letter in letters), "l.seq <= ?", [last - written if written else 2**63 - 1])
+    ids = [letter.id for letter in letters]
+    numbers: list[int] = []
+    for some in pieces([id.bytes for id in ids]):
+        sql = f"SELECT group_concat(l.seq, ' ') FROM letters l WHERE l.id IN ({marks(len(some))})"
+        numbers += map(int, (connection.execute(sql, filled(some)).fetchone()[0] or "").split())
+    # Numbers only grow, so what was there before has the lowest.
+    return load(connection, ids, "l.seq <= ?", [sorted(numbers)[len(letters) - written - 1]])
 
 
 def overwrite(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:

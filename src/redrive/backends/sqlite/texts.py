@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.query import matching
-from redrive.backends.sqlite.rows import filled, marks, pieces, read_all
+from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, write_rows
 from redrive.model.census import Scope
 from redrive.model.letter import Letter
 from redrive.model.query import And, Not, Or, Query, Text
@@ -18,6 +18,10 @@ FEW = 10_000
 """Up to so many letters, it is quicker to sort all that have a phrase than to look for it in one letter after another. At a million
 letters a phrase that more of them have is in every hundredth."""
 _MERGED_PAGES = 64
+_FEW_GHOSTS = 1000
+"""Up to so many letters that are gone, their words do not matter."""
+_PARTS = "id > 10"
+"""Which rows of the table below an index are its parts; the first few tell of them."""
 
 
 def rare(connection: sqlite3.Connection, query: Query) -> frozenset[Text]:
@@ -45,24 +49,38 @@ def _texts(query: Query) -> Iterable[Text]:
             yield from _texts(part)
 
 
+def unsearched(connection: sqlite3.Connection) -> int:
+    """How many letters no search in texts finds yet."""
+    (found,) = connection.execute("SELECT letters + former_letters FROM indexed").fetchone()
+    return counts.counted(connection, Scope(), 0) - int(found)
+
+
 def waiting(connection: sqlite3.Connection) -> int:
-    """How many letters are not indexed yet."""
+    """How many letters are to be indexed, for the first time or again."""
     (done,) = connection.execute("SELECT letters FROM indexed").fetchone()
     return counts.counted(connection, Scope(), 0) - int(done)
 
 
 def index(connection: sqlite3.Connection, most: int) -> None:
     """Index tracebacks and bodies of some letters: those that have changed, then those that have waited the longest."""
-    again = _load(connection, "l.seq IN (SELECT seq FROM unindexed ORDER BY seq LIMIT ?)", [most])
-    new = _load(connection, "l.seq > (SELECT seq FROM indexed) ORDER BY l.seq LIMIT ?", [most - len(again)])
-    connection.executemany(
-        "INSERT INTO letter_texts (rowid, traceback, body) VALUES (?, ?, ?)",
-        [(seq, traceback_words(letter), body_words(letter)) for seq, letter in again + new],
+    mark, former = connection.execute("SELECT seq, former FROM indexed").fetchone()
+    again = _load(connection, "l.seq IN (SELECT seq FROM unindexed WHERE seq <= ? ORDER BY seq LIMIT ?)", [mark, most])
+    new = _load(connection, "l.seq > ? ORDER BY l.seq LIMIT ?", [mark, most - len(again)])
+    told = [(seq, traceback_words(letter), body_words(letter)) for seq, letter in again + new]
+    write_rows(connection, "letter_texts", ("rowid", "traceback", "body"), told, "")
+    last = new[-1][0] if new else mark
+    changed = "SELECT count(*) FROM unindexed WHERE seq > ? AND seq <= ?"
+    (not_found,) = connection.execute(changed, [mark, min(last, former)]).fetchone()
+    found_before = sum(seq <= former for seq, _ in new) - not_found
+    connection.execute(
+        "DELETE FROM unindexed WHERE seq <= ? OR (seq > ? AND seq <= ?)", [again[-1][0] if again else 0, mark, last]
     )
-    if again:
-        connection.execute("DELETE FROM unindexed WHERE seq <= ?", [max(seq for seq, _ in again)])
-    last = new[-1][0] if new else 0
-    connection.execute("UPDATE indexed SET seq = max(seq, ?), letters = letters + ?", [last, len(again) + len(new)])
+    connection.execute(
+        "UPDATE indexed SET seq = ?, letters = letters + ?, former_letters = former_letters - ?",
+        [last, len(again) + len(new), found_before],
+    )
+    if former and (last >= former or len(again) + len(new) < most):
+        connection.execute("UPDATE indexed SET former = 0, former_letters = 0")
 
 
 def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[tuple[int, Letter]]:
@@ -71,30 +89,75 @@ def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[i
 
 
 def forget(connection: sqlite3.Connection, letters: Sequence[Letter]) -> None:
-    """Take letters out of the index, which are still stored as they are given here; they wait to be indexed again."""
+    """Letters, still stored as they are given here, are about to read otherwise: they wait to be indexed again."""
     by_key = {letter.id.bytes: letter for letter in letters}
+    (mark,) = connection.execute("SELECT seq FROM indexed").fetchone()
+    rows = _found(connection, list(by_key))
+    gone = [("delete", seq, traceback_words(by_key[key]), body_words(by_key[key])) for seq, key in rows if seq <= mark]
+    # In the index that is given up they stay: there, what waits to be indexed again is passed over.
+    write_rows(connection, "letter_texts", ("letter_texts", "rowid", "traceback", "body"), gone, "")
+    write_rows(connection, "unindexed", ("seq",), [(seq,) for seq, _ in rows], "")
+    _count_out(connection, len(gone), len(rows) - len(gone))
+
+
+def leave(connection: sqlite3.Connection, keys: Sequence[bytes]) -> None:
+    """Letters are about to be removed. Their words stay, and lead to nothing: numbers are never given out again."""
+    (mark,) = connection.execute("SELECT seq FROM indexed").fetchone()
+    numbers = [seq for seq, _ in _found(connection, keys)]
+    here = sum(seq <= mark for seq in numbers)
+    _count_out(connection, here, len(numbers) - here)
+    if here:
+        connection.execute("UPDATE indexed SET ghosts = ghosts + ?", [here])
+
+
+def _found(connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    """Those of the letters that are found by their texts: their numbers and keys."""
     rows: list[tuple[int, bytes]] = []
-    for keys in pieces(list(by_key)):
+    for some in pieces(keys):
         sql = f"""
-            SELECT l.seq, l.id FROM letters l WHERE l.id IN ({marks(len(keys))})
-                AND l.seq <= (SELECT seq FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
+            SELECT l.seq, l.id FROM letters l WHERE l.id IN ({marks(len(some))})
+                AND l.seq <= (SELECT max(seq, former) FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
         """
-        rows += connection.execute(sql, filled(keys)).fetchall()
-    connection.executemany(
-        "INSERT INTO letter_texts (letter_texts, rowid, traceback, body) VALUES ('delete', ?, ?, ?)",
-        [(seq, traceback_words(by_key[key]), body_words(by_key[key])) for seq, key in rows],
-    )
-    connection.executemany("INSERT INTO unindexed VALUES (?)", [(seq,) for seq, _ in rows])
-    if rows:
-        connection.execute("UPDATE indexed SET letters = letters - ?", [len(rows)])
+        rows += connection.execute(sql, filled(some)).fetchall()
+    return rows
+
+
+def _count_out(connection: sqlite3.Connection, letters: int, former: int) -> None:
+    if letters or former:
+        sql = "UPDATE indexed SET letters = letters - ?, former_letters = former_letters - ?"
+        connection.execute(sql, [letters, former])
 
 
 def merge(connection: sqlite3.Connection, requests: list[None]) -> list[None]:
-    """Merge some of the index's parts: as much as a purge or a step of indexing has added, times the levels there are."""
+    """Merge some of the index's parts: as much as a step of indexing has added, times the levels there are."""
     connection.execute("INSERT INTO letter_texts (letter_texts, rank) VALUES ('merge', ?)", [_MERGED_PAGES])
     return requests
 
 
-def lower(connection: sqlite3.Connection) -> None:
-    """After letters were removed: a new letter may get the number of one that is gone, and is not indexed for that."""
-    connection.execute("UPDATE indexed SET seq = min(seq, coalesce((SELECT max(seq) FROM letters), 0))")
+def renew(connection: sqlite3.Connection) -> None:
+    """Give up an index that is mostly about letters that are gone: it is searched until the new one has all that it has."""
+    (is_due,) = connection.execute("SELECT ghosts > max(letters, ?) AND NOT former FROM indexed", [_FEW_GHOSTS]).fetchone()
+    if not is_due or left_over(connection):
+        return
+    for old, new in (("letter_texts", "spare_texts"), ("former_texts", "letter_texts"), ("spare_texts", "former_texts")):
+        connection.execute(f"ALTER TABLE {old} RENAME TO {new}")
+    connection.execute("UPDATE indexed SET former = seq, former_letters = letters, seq = 0, letters = 0, ghosts = 0")
+
+
+def left_over(connection: sqlite3.Connection) -> int:
+    """About how many pages there are of an index that was given up and is not searched any more."""
+    (is_searched,) = connection.execute("SELECT former FROM indexed").fetchone()
+    if is_searched or not connection.execute(f"SELECT 1 FROM former_texts_data WHERE {_PARTS} LIMIT 1").fetchone():
+        return 0
+    (pages,) = connection.execute("SELECT count(*) FROM former_texts_idx").fetchone()
+    return max(1, int(pages))
+
+
+def clear(connection: sqlite3.Connection, pages: int) -> None:
+    """Remove some of what is left over, from the tables below the index: to remove all of it at once would take long."""
+    some = f"SELECT id FROM former_texts_data WHERE {_PARTS} LIMIT ?"
+    connection.execute(f"DELETE FROM former_texts_data WHERE id IN ({some})", [pages])
+    some = "SELECT segid, term FROM former_texts_idx LIMIT ?"
+    connection.execute(f"DELETE FROM former_texts_idx WHERE (segid, term) IN ({some})", [pages])
+    if not left_over(connection):
+        connection.execute("INSERT INTO former_texts (former_texts) VALUES ('delete-all')")

@@ -15,16 +15,31 @@ _SPARE = 256
 
 def backlog(connection: sqlite3.Connection) -> Backlog:
     """What is left to do."""
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (size,) = connection.execute("PRAGMA page_size").fetchone()
-    return Backlog(texts=texts.waiting(connection), counts=counts.waiting(connection), space=max(0, free - _SPARE) * size)
+    space = (_spare(connection) + texts.left_over(connection)) * size
+    return Backlog(texts=texts.waiting(connection), counts=counts.waiting(connection), space=space)
 
 
 def tidied(connection: sqlite3.Connection, requests: list[int]) -> list[Backlog]:
     """Do some of it, within a transaction that others may share."""
     for most in requests:
+        texts.renew(connection)
         texts.index(connection, most)
         counts.fold(connection)
-        if backlog(connection).space:
-            connection.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()
+        if texts.left_over(connection):
+            texts.clear(connection, _PAGES)
+        else:
+            _give_back(connection, min(_PAGES, _spare(connection)))
     return [backlog(connection)] * len(requests)
+
+
+def _spare(connection: sqlite3.Connection) -> int:
+    """Free pages that can be given back."""
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return max(0, int(free) - _SPARE)
+
+
+def _give_back(connection: sqlite3.Connection, pages: int) -> None:
+    # The statement gives back a page a step, and Python takes one step of what has no columns, whatever number it is told.
+    for _ in range(pages):
+        connection.execute("PRAGMA incremental_vacuum(1)")

@@ -1,6 +1,6 @@
 -- Instants are microseconds since 1970. `data` is the whole letter in its stored form; the columns are what is asked for.
 CREATE TABLE letters (
-    seq              INTEGER PRIMARY KEY,
+    seq              INTEGER PRIMARY KEY AUTOINCREMENT, -- never given out again: indexes of words may still tell of a letter that is gone
     id               BLOB NOT NULL UNIQUE,
     namespace        TEXT NOT NULL,
     source           TEXT NOT NULL,

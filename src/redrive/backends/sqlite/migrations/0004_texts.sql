@@ -4,20 +4,28 @@
 CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', content_rowid = 'seq', columnsize = 0, tokenize = 'ascii');
 
 -- Tracebacks and bodies are indexed later, for that takes longer than to hold the letter. What is in the index is not kept a second
--- time: who changes a letter brings the words that it was indexed by, to take them out.
+-- time: who changes a letter brings the words that it was indexed by, to take them out. The words of a letter that is removed stay
+-- there, for to take them out takes longer than all the rest; when most of the index is about such letters, it is made anew, while
+-- the former one is still searched.
 CREATE VIRTUAL TABLE letter_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
+CREATE VIRTUAL TABLE former_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
 
--- Its parts are merged in transactions of their own, so that nobody who captures waits for that; by itself only where many pile up.
+-- Their parts are merged in transactions of their own, so that nobody who captures waits for that; by itself only where many pile up.
 INSERT INTO letter_texts (letter_texts, rank) VALUES ('automerge', 0);
 INSERT INTO letter_texts (letter_texts, rank) VALUES ('crisismerge', 64);
+INSERT INTO former_texts (former_texts, rank) VALUES ('automerge', 0);
+INSERT INTO former_texts (former_texts, rank) VALUES ('crisismerge', 64);
 
--- One row: letters up to this number are indexed, but for those that have changed since, which wait to be indexed again; and how
--- many letters that makes.
+-- One row.
 CREATE TABLE indexed (
-    seq     INTEGER NOT NULL,
-    letters INTEGER NOT NULL
+    seq            INTEGER NOT NULL, -- letters up to this number are in letter_texts, but for those that have changed since
+    letters        INTEGER NOT NULL, -- how many that makes
+    ghosts         INTEGER NOT NULL, -- how many are in there that were removed
+    former         INTEGER NOT NULL, -- those beyond, up to this number, are in former_texts, but for those that have changed since
+    former_letters INTEGER NOT NULL  -- how many that makes
 ) STRICT;
-INSERT INTO indexed VALUES (0, 0);
+INSERT INTO indexed VALUES (0, 0, 0, 0, 0);
+-- Those that have changed since, and wait to be indexed again.
 CREATE TABLE unindexed (seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TRIGGER letters_come AFTER INSERT ON letters BEGIN

@@ -1,0 +1,147 @@
+"""The index of tracebacks and bodies on SQLite: what it finds while letters come, change and go, and how it is made anew."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import redrive.blocking
+from redrive.backends.sqlite import checkpoints, connections, texts
+from redrive.blocking import Letters
+from redrive.model.amendment import Amended, Amendment
+from redrive.model.letter import Letter
+from redrive.model.query import EVERYTHING, And, Field, Is, Not, Query, Text
+from redrive.model.texts import Where
+from redrive.testing import letter
+
+WORDS = ("amber", "birch", "cedar", "denim", "ebony")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Letters]:
+    monkeypatch.setattr(texts, "_FEW_GHOSTS", 3)
+    with redrive.blocking.open(f"sqlite:{tmp_path / 'letters.db'}") as dlq:
+        yield dlq.letters
+
+
+class Book:
+    """Does something to a store, and knows what its letters say."""
+
+    def __init__(self, store: Letters, seed: int) -> None:
+        self.store = store
+        self.chance = random.Random(seed)
+        self.known: dict[str, Letter] = {}
+        self.made = 0
+
+    def put(self) -> None:
+        new = [self._new() for _ in range(self.chance.randint(1, 8))]
+        self.store.put(new)
+        self.known |= {one.source_id: one for one in new}
+
+    def change(self) -> None:
+        if self.known:
+            one = self.chance.choice(list(self.known.values()))
+            body = self._body()
+            assert self.store.amend([Amendment(id=one.id, body=body)]) == [Amended.DONE]
+            self.known[one.source_id] = letter(one.source_id, body=body)
+
+    def purge(self) -> None:
+        some = self.chance.sample(list(self.known.values()), self.chance.randint(0, len(self.known)))
+        gone = self.store.purge(EVERYTHING, limit=len(some), among=[one.id for one in some]) if some else []
+        assert len(gone) == len(some)
+        for one in some:
+            del self.known[one.source_id]
+
+    def tidy(self) -> None:
+        self.store.tidy(self.chance.randint(1, 6))
+
+    def check(self) -> None:
+        """Nothing is found that is not there; what is not found is told of."""
+        for word in WORDS:
+            for query in (
+                Text(word, Where.BODY),
+                Text(word, Where.ANYWHERE),
+                And((Text(word, Where.BODY), Is(Field.SOURCE, "orders"))),
+            ):
+                self._check(query, word)
+            # As it is looked for when many letters have it.
+            self._check(Not(Not(Text(word, Where.BODY))), word)
+
+    def _check(self, query: Query, word: str) -> None:
+        page = self.store.find(query, limit=1000)
+        found = {one.source_id for one in page.letters}
+        there = {name for name, one in self.known.items() if word.encode() in one.body}
+        assert found <= there
+        assert len(there - found) <= page.unsearched
+        assert 0 <= page.unsearched <= len(self.known)
+
+    def _new(self) -> Letter:
+        self.made += 1
+        return letter(str(self.made), body=self._body())
+
+    def _body(self) -> bytes:
+        return " ".join(self.chance.sample(WORDS, 2)).encode()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_found_is_there_and_what_is_not_found_is_told_of(
+    store: Letters, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 2:
+        monkeypatch.setattr(texts, "FEW", 0)  # every word is common: letters are looked at one by one
+    book = Book(store, seed)
+    deeds = [book.put, book.put, book.change, book.purge, book.tidy, book.tidy, book.tidy]
+    for _ in range(80):
+        book.chance.choice(deeds)()
+        book.check()
+    while store.tidy(5):
+        pass
+    assert (store.find(Text("amber", Where.BODY))).unsearched == 0
+    book.check()
+
+
+def test_an_index_of_letters_that_are_gone_is_made_anew_while_it_is_searched(store: Letters, tmp_path: Path) -> None:
+    store.put([letter(str(number), body=f"common word{number}".encode()) for number in range(40)])
+    while store.tidy(100):
+        pass
+    gone = store.purge(EVERYTHING, limit=30)
+    assert len(gone) == 30
+    assert store.tidy(0).texts == 0
+    assert store.tidy(3).texts == 7, "of the ten that are left, three are in the new index"
+    for _ in range(2):
+        page = store.find(Text("common", Where.BODY))
+        assert (len(page.letters), page.unsearched) == (10, 0)
+        while store.tidy(3):
+            pass
+    with sqlite3.connect(tmp_path / "letters.db") as connection:
+        assert connection.execute("SELECT letters, ghosts, former, former_letters FROM indexed").fetchone() == (10, 0, 0, 0)
+        assert connection.execute("SELECT count(*) FROM former_texts_data WHERE id > 10").fetchone() == (0,)
+        connection.execute("INSERT INTO letter_texts (letter_texts) VALUES ('integrity-check')")
+        connection.execute("INSERT INTO former_texts (former_texts) VALUES ('integrity-check')")
+
+
+def test_the_log_is_copied_behind_and_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (connections, checkpoints):
+        monkeypatch.setattr(module, "LOG_BYTES", 200_000)
+    log = tmp_path / "letters.db-wal"
+    copied: list[str] = []
+    copy = checkpoints.Checkpoints._copied
+
+    def told(self: checkpoints.Checkpoints) -> int:
+        copied.append(threading.current_thread().name)
+        return copy(self)
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "_copied", told)
+    with redrive.blocking.open(f"sqlite:{tmp_path / 'letters.db'}") as dlq:
+        longest = 0
+        for number in range(200):
+            dlq.letters.put([letter(str(number), body=b"x" * 20_000)])
+            longest = max(longest, log.stat().st_size)
+        assert dlq.letters.count() == 200
+    assert set(copied) == {"redrive-checkpoint"}
+    assert longest < 200 * 20_000, "it has begun anew, several times"
