@@ -110,7 +110,7 @@ class SqliteGround:
         (page,) = self._connection.execute("PRAGMA page_size").fetchone()
         # By pages: the sum of their sizes is an integer of 32 bits there.
         for name, pages in self._connection.execute("SELECT name, pageno FROM dbstat WHERE aggregate = 1"):
-            if name.startswith("letter_texts"):
+            if name.startswith(("letter_texts", "former_texts")):
                 part = "texts"
             elif name in indexes or name.startswith("message_words"):
                 part = "indexes"

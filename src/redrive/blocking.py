@@ -6,7 +6,7 @@ allows it (SQLite, memory), else through an event loop in a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from types import TracebackType
@@ -14,9 +14,12 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from redrive import wiring
+from redrive.engine.address import To
 from redrive.engine.background import Background
 from redrive.engine.bridge import Bridge
 from redrive.engine.bulk import BulkAct, Plan, Progress, Swept
+from redrive.engine.choose import Progress as Choosing
+from redrive.engine.choose import RedrivePlan
 from redrive.engine.course import Handled
 from redrive.engine.dead_letters import Captured
 from redrive.engine.dead_letters import DeadLetters as AsyncDeadLetters
@@ -24,8 +27,9 @@ from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
 from redrive.engine.housekeeper import INTERVAL
+from redrive.engine.operate import Report, Running
+from redrive.engine.operations import Operations as AsyncOperations
 from redrive.engine.processor import Listener
-from redrive.engine.redrive import Report
 from redrive.engine.retention import Retained
 from redrive.engine.retry import Retried
 from redrive.engine.statistics import Statistics
@@ -37,13 +41,14 @@ from redrive.model.errors import NotHeld
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Failure, Letter, RetryPlan
-from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy, Verdict
 from redrive.model.query import EVERYTHING, Field, Group, GroupOrder, GroupPage, Order, Page, Query
 from redrive.model.redaction import Redaction
 from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
+from redrive.model.tempo import Tempo
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk as AsyncDesk
 from redrive.ports.letters import LetterStore
@@ -160,11 +165,22 @@ class Desk:
     def operation(self, id: UUID) -> Operation | None:
         return self._run(self._desk.operation(id))
 
+    def change(self, before: Operation, after: Operation) -> bool:
+        return self._run(self._desk.change(before, after))
+
+    def drop(self, operation: UUID) -> None:
+        return self._run(self._desk.drop(operation))
+
     def record(self, rows: Sequence[LedgerRow]) -> None:
         return self._run(self._desk.record(rows))
 
-    def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
-        return self._run(self._desk.ledger(operation, limit=limit, after=after))
+    def ledger(
+        self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
+    ) -> list[LedgerRow]:
+        return self._run(self._desk.ledger(operation, entries=entries, limit=limit, after=after))
+
+    def tally(self, operation: UUID) -> dict[Entry, int]:
+        return self._run(self._desk.tally(operation))
 
     def note(self, rows: Sequence[AuditRow]) -> None:
         return self._run(self._desk.note(rows))
@@ -177,6 +193,66 @@ class Desk:
 
     def totals(self, prefix: str = "") -> dict[str, int]:
         return self._run(self._desk.totals(prefix))
+
+
+class Operations:
+    """`redrive.engine.operations.Operations` for blocking code."""
+
+    def __init__(self, operations: AsyncOperations, bridge: Bridge) -> None:
+        self._operations = operations
+        self._bridge = bridge
+
+    def plan(
+        self,
+        to: To | Mapping[str, To],
+        *,
+        ids: Sequence[UUID] | None = None,
+        query: Query | None = None,
+        tempo: Tempo | None = None,
+        by: str | None = None,
+        is_dry: bool = False,
+        progress: Choosing | None = None,
+    ) -> RedrivePlan:
+        return self._bridge.run(
+            self._operations.plan(to, ids=ids, query=query, tempo=tempo, by=by, is_dry=is_dry, progress=progress)
+        )
+
+    def run(
+        self,
+        id: UUID,
+        *,
+        to: To | Mapping[str, To] | None = None,
+        by: str | None = None,
+        progress: Running | None = None,
+    ) -> Report:
+        return self._bridge.run_on_loop(self._operations.run(id, to=to, by=by, progress=progress))
+
+    def pause(self, id: UUID, *, why: str = "", by: str | None = None) -> Operation:
+        return self._bridge.run(self._operations.pause(id, why=why, by=by))
+
+    def cancel(self, id: UUID, *, why: str = "", by: str | None = None) -> Operation:
+        return self._bridge.run(self._operations.cancel(id, why=why, by=by))
+
+    def forget(self, id: UUID) -> None:
+        return self._bridge.run(self._operations.forget(id))
+
+    def get(self, id: UUID | str) -> Operation:
+        return self._bridge.run(self._operations.get(id))
+
+    def list(self, *, limit: int = 100) -> list[Operation]:
+        return self._bridge.run(self._operations.list(limit=limit))
+
+    def observe(self, id: UUID) -> Operation:
+        return self._bridge.run(self._operations.observe(id))
+
+    def ledger(self, id: UUID, *, entries: Sequence[Entry] | None = None, page: int = 1000) -> Iterator[LedgerRow]:
+        rows = self._operations.ledger(id, entries=entries, page=page)
+        while (row := self._bridge.run(_next(rows))) is not None:
+            yield row
+
+
+async def _next(rows: AsyncIterator[LedgerRow]) -> LedgerRow | None:
+    return await anext(rows, None)
 
 
 class Guard:
@@ -247,6 +323,7 @@ class DeadLetters:
         self.breakers = dlq.breakers
         self.letters = Letters(dlq.letters, dlq.bridge)
         self.desk = Desk(dlq.desk, dlq.bridge)
+        self.operations = Operations(dlq.operations, dlq.bridge)
 
     def guard(
         self,
@@ -325,15 +402,15 @@ class DeadLetters:
 
     def redrive(
         self,
-        to: Transport | Callable[..., Any],
+        to: To | Mapping[str, To],
         *,
         ids: Sequence[UUID] | None = None,
         query: Query | None = None,
         source: str | None = None,
-        batch: int = 100,
+        tempo: Tempo | None = None,
         by: str | None = None,
     ) -> Report:
-        return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, source=source, batch=batch, by=by))
+        return self._dlq.bridge.run_on_loop(self._dlq.redrive(to, ids=ids, query=query, source=source, tempo=tempo, by=by))
 
     def processor(
         self,

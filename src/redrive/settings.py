@@ -98,6 +98,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             "a list of URLs such as https://ops.example.com/hooks/redrive or pagerduty://ROUTING_KEY@events.pagerduty.com",
         ),
     ] = ()
+    targets: Annotated[
+        dict[str, str],
+        _about(
+            "Where letters go that go back to their source: in a file a table `[targets]` with a target for each source, and `*` for"
+            " all others; see redriving.md.",
+            'a table of targets by source, such as orders = "py:shop.orders:handle"',
+        ),
+    ] = {}
     retention: Annotated[
         tuple[RetentionRule, ...],
         _about(

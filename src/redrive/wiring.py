@@ -40,9 +40,18 @@ STORES: dict[str, str] = {
 }
 """The scheme of a store's URL → what opens it, given the rest of the URL."""
 
+
+def _when_used(maker: str) -> Callable[[str], Transport]:
+    """The maker that `module:function` names, loaded when something is sent there."""
+    module, _, function = maker.partition(":")
+    return lambda location: cast("Transport", getattr(importlib.import_module(module), function)(location))
+
+
 TRANSPORTS: dict[str, Callable[[str], Transport]] = {
     "py": FunctionTransport.named,
     "command": lambda _: CommandTransport(),
+    "http": _when_used("redrive.backends.http:opened_plain"),
+    "https": _when_used("redrive.backends.http:opened"),
 }
 """The scheme of a target's URL → what makes its transport, given the rest of the URL."""
 
@@ -94,6 +103,8 @@ def connect(
         retention=settings.retention,
         alarm=_alarm(told, settings, telemetry) if told else None,
         elsewhere=lambda url: connect(replace(settings, store=url), *meters),
+        targets=settings.targets,
+        resolve=transport,
         is_loop_bound=letters is not None,
     )
 

@@ -76,7 +76,9 @@ def use_alone(run: Run, store: SqliteLetters, desk: SqliteDesk, tokens: Iterator
         claimed = run(store.claim(Claim(owner="ann", lease=timedelta(minutes=1), what=tuple(one.id for one in letters))))
         assert len(claimed) == size
         marked("wal", "claim", alone=True)
-        rows = [LedgerRow(operation=one.id, letter=one.id, generation=1, entry=Entry.INTENDED, at=START) for one in letters]
+        rows = [
+            LedgerRow(operation=one.id, number=0, letter=one.id, generation=1, entry=Entry.INTENDED, at=START) for one in letters
+        ]
         run(desk.record(rows))
         marked("wal", "record", alone=True)
         run(store.settle([Settlement.of(one.lease, Completed()) for one in claimed]))

@@ -77,7 +77,7 @@ async def sends_without_intent(dlq: DeadLetters, target: Transport, ids: Sequenc
 
 
 async def leases_for_ever(dlq: DeadLetters, target: Transport, ids: Sequence[UUID]) -> None:
-    dlq.limits = replace(dlq.limits, lease=timedelta(days=36500))
+    dlq.operations._lease = timedelta(days=36500)
     await redriven(dlq, target, ids)
 
 
@@ -156,8 +156,10 @@ async def _record(dlq: DeadLetters, operation: UUID, claimed: Sequence[Claimed],
     now = datetime.now(UTC)
     await dlq.desk.record(
         [
-            LedgerRow(operation=operation, letter=one.letter.id, generation=one.letter.generation, entry=entry, at=now)
-            for one in claimed
+            LedgerRow(
+                operation=operation, number=number, letter=one.letter.id, generation=one.letter.generation, entry=entry, at=now
+            )
+            for number, one in enumerate(claimed)
         ]
     )
 

@@ -50,9 +50,13 @@ class Target:
     def __init__(self, answer: Callable[[Sequence[Message]], Awaitable[list[Delivery]]]) -> None:
         self.answer = answer
         self.sent: list[Message] = []
+        self.batches: list[Sequence[Message]] = []
+        self.is_reached = asyncio.Event()
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
         self.sent += messages
+        self.batches.append(messages)
+        self.is_reached.set()
         return await self.answer(messages)
 
     async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Any]:

@@ -20,6 +20,7 @@ import redrive
 from redrive import EVERYTHING, Bury, Held, Message, Policy, Status, StoreUnavailable, UnknownLetter, blocking, ports
 from redrive.engine.dead_letters import DeadLetters
 from redrive.engine.guard import Guard
+from redrive.engine.operations import Operations
 from redrive.engine.processor import RetryProcessor
 from redrive.model.operation import Entry
 
@@ -30,6 +31,7 @@ PAIRS = {
     blocking.Letters: ports.LetterStore,
     blocking.Desk: ports.Desk,
     blocking.Guard: Guard,
+    blocking.Operations: Operations,
     blocking.RetryProcessor: RetryProcessor,
 }
 

@@ -97,10 +97,10 @@ def test_what_hostile_messages_say_cannot_command_the_terminal(shell: Shell) -> 
             ValueError(evil),
             source=f"s{evil}",
         ).letter.id
-    for args in (["ls"], ["show", str(id)], ["retry", str(id), "--to", "py:json:loads"]):
-        out = shell(*args, status=1 if args[0] == "retry" else 0).out
+    for args in (["ls"], ["show", str(id)], ["replay", str(id), "--to", "py:json:loads"]):
+        out = shell(*args, status=1 if args[0] == "replay" else 0).out
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]", out), (args[0], out)
-        assert args[0] == "retry" or "[bold]markup[/bold]" in out
+        assert args[0] == "replay" or "[bold]markup[/bold]" in out
 
 
 def test_show_tells_the_whole_story(shell: Shell) -> None:
@@ -154,7 +154,7 @@ def test_an_unknown_id_gets_one_clear_sentence(shell: Shell) -> None:
         "ffffffff": "there is no letter ffffffff",
         "": "is not a letter's id",
     }
-    calls = [call for id in sentences for call in (["show", id], ["retry", id, "--to", "py:json:loads"])]
+    calls = [*(["show", id] for id in sentences), ["replay", "ffffffff", "--to", "py:json:loads"]]
     for call in calls:
         done = shell.ended(*call)
         assert (done.status, done.out) == (1, ""), call

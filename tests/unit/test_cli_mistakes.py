@@ -20,13 +20,13 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_the_program_says_what_it_can_do(shell: Shell) -> None:
     out = shell("--help", cold=True).out
-    for name in ("up", "demo", "ls", "show", "retry", "capture", "run", "config", "doctor", "completion"):
+    for name in ("up", "demo", "ls", "show", "replay", "capture", "run", "config", "doctor", "completion"):
         assert re.search(rf"^  {name}\s+\S", out, re.MULTILINE), name
     assert shell("--version").out.startswith("redrive, version ")
 
 
 def test_every_command_takes_a_store_and_explains_itself(shell: Shell) -> None:
-    commands = ["up", "demo", "ls", "search", "show", "groups", "stats", "retry", "capture", "run", "config", "doctor"]
+    commands = ["up", "demo", "ls", "search", "show", "groups", "stats", "replay", "capture", "run", "config", "doctor"]
     for command in commands:
         done = shell(command, "--help")
         assert done.err == "", command
@@ -49,9 +49,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["ls", "--store", ""], "store (flag --store) must be a URL such as sqlite:redrive.db"),
     (["ls", "--config", "no.toml"], "there is no settings file no.toml"),
     (["show"], "Missing argument 'ID'"),
-    (["retry"], "Say which letters: ids, filters such as --source orders, or --all."),
-    (["retry", "ab", "--all"], "Give ids or filters, not both."),
-    (["retry", "--all", "--batch", "0"], "0 is not in the range"),
+    (["replay"], "Say which letters: ids, a question such as 'source:orders error:TimeoutError', or all."),
+    (["replay", "abcd", "--source", "x"], "Give ids or filters, not both."),
+    (["replay", "all", "--batch", "0"], "0 is not in the range"),
     (["capture"], "Missing option '--source'"),
     (["capture", "--source", "s", "--header", "no-equals"], "'no-equals' is not a header; write NAME=VALUE"),
     (["run", "--source", "s"], "Missing argument"),
@@ -94,7 +94,7 @@ def test_a_time_beyond_the_calendar_gets_one_clear_sentence(shell: Shell) -> Non
         ["doctor"],
         ["capture", "--source", "s"],
         ["run", "--source", "s", "--", "true"],
-        ["retry", "--all", "--yes", "--to", "py:json:loads"],
+        ["replay", "all", "--yes", "--to", "py:json:loads"],
     ],
     ids=lambda args: args[0],
 )

@@ -33,9 +33,9 @@ def test_the_demo_shows_five_failures_and_what_goes_back(shell: Shell) -> None:
     second = {letter["id"] for letter in shell.letters()}
     assert len(second) == 10
     assert second > first
-    waiting = re.search(r"redrive retry ([0-9a-f]{8}) --to (\S+)", out)
+    waiting = re.search(r"redrive replay ([0-9a-f]{8}) --to (\S+)", out)
     assert waiting
-    assert "failed again" in shell("retry", waiting[1], "--to", waiting[2], status=1).out
+    assert "failed again" in shell("replay", waiting[1], "--to", waiting[2], status=1).out
 
 
 def test_config_prints_each_value_with_where_it_came_from(shell: Shell) -> None:

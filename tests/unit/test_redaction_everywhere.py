@@ -219,7 +219,7 @@ def test_no_secret_reaches_a_file_from_the_shell(tmp_path: Path) -> None:
     assert "body" in shell("show", kept, "--json").json["letter"]["redacted"]
     outputs = [shell(*args) for args in (["ls"], ["ls", "--json"], ["show", kept], ["show", id], ["show", id, "--body"])]
     assert [secret for secret in SECRETS for done in (told, *outputs) if secret in done.out + done.err] == []
-    refused = shell("retry", kept, status=1)
+    refused = shell("replay", kept, status=1)
     assert "was redacted at capture; repair it first" in refused.out
     assert found_in(tmp_path) == []
 

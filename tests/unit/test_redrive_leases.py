@@ -19,6 +19,7 @@ from redrive.engine.dead_letters import DeadLetters, Limits
 from redrive.model.lease import Claim
 from redrive.model.operation import Delivered, Delivery, Entry, OperationStatus
 from redrive.model.query import Field, Is
+from redrive.model.tempo import Tempo
 from tests.unit.targets import BAD, Target, Tell, answering, captured, entries, teller
 
 
@@ -132,7 +133,7 @@ def test_a_query_chooses_and_the_choice_is_frozen_when_it_begins(tell: Tell) -> 
             received.append(order)
             await captured(dlq, f"again {order}")
 
-        report = await dlq.redrive(handle, query=Is(Field.SOURCE, "orders"), batch=1)
+        report = await dlq.redrive(handle, query=Is(Field.SOURCE, "orders"), tempo=Tempo(batch=1))
         assert received == ["1", "3"]
         assert report.entries == {Entry.CONFIRMED: 2}
 
@@ -154,7 +155,7 @@ def test_a_batch_of_none_is_refused(batch: int) -> None:
     with blocking.open("memory:") as dlq:
         dlq.capture("a", BAD, source="orders")
         with pytest.raises((BadSettings, ValueError)):
-            dlq.redrive(print, batch=batch, query=EVERYTHING)
+            dlq.redrive(print, tempo=Tempo(batch=batch), query=EVERYTHING)
 
 
 def test_the_intent_is_written_before_anything_is_sent(tell: Tell) -> None:

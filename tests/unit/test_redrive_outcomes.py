@@ -18,6 +18,7 @@ from redrive.engine.dead_letters import DeadLetters
 from redrive.model.lease import Claim
 from redrive.model.operation import Delivered, Delivery, Entry, OperationStatus, Refused, Unknown
 from redrive.model.settlement import Completed, Settled, Settlement
+from redrive.model.tempo import Tempo
 from tests.unit.targets import BAD, Target, Tell, answering, captured, entries, teller
 
 
@@ -84,10 +85,10 @@ def test_a_letter_that_is_reopened_while_it_is_sent_is_overtaken_and_only_the_le
 
         report = await dlq.redrive(Target(fails_meanwhile), query=EVERYTHING)
         letter = await dlq.get(id)
-        assert (report.entries, report.overtaken) == ({Entry.SENT: 1}, 1)
+        assert (report.entries, report.overtaken) == ({Entry.FAILED: 1}, 1)
         assert (letter.generation, letter.status) == (2, Status.PENDING)
         (row,) = await dlq.desk.ledger(report.operation)
-        assert (row.entry, row.generation) == (Entry.SENT, 1)
+        assert (row.entry, row.generation) == (Entry.FAILED, 1)
 
     tell(story)
 
@@ -133,15 +134,15 @@ def test_when_a_transport_raises_the_letters_are_given_back(tell: Tell, error: E
         ids = [await captured(dlq, str(number)) for number in range(3)]
         before = [await dlq.get(id) for id in ids]
         if isinstance(error, RedriveError):
-            report = await dlq.redrive(Target(fail), ids=ids, batch=2)
+            report = await dlq.redrive(Target(fail), ids=ids, tempo=Tempo(batch=2))
             assert (report.entries, report.stopped) == ({}, "broker is down")
         else:
             with pytest.raises(type(error)):
-                await dlq.redrive(Target(fail), ids=ids, batch=2)
+                await dlq.redrive(Target(fail), ids=ids, tempo=Tempo(batch=2))
         assert [await dlq.get(id) for id in ids] == before
         (operation,) = await dlq.desk.operations()
-        assert operation.status is OperationStatus.STOPPED
-        assert list((await entries(dlq, operation.id)).values()) == [Entry.INTENDED] * 2
+        assert operation.status is OperationStatus.PAUSED
+        assert sorted((await entries(dlq, operation.id)).values()) == [Entry.CHOSEN, Entry.INTENDED, Entry.INTENDED]
         assert (await dlq.redrive(answering(Delivered(), Delivered(), Delivered()), ids=ids)).entries == {Entry.SENT: 3}
 
     tell(story)
@@ -177,7 +178,7 @@ def test_a_redrive_that_is_cancelled_in_the_middle_gives_the_letters_back(tell: 
             await task
         assert {(await dlq.get(id)).status for id in ids} == {Status.PENDING}
         (operation,) = await dlq.desk.operations()
-        assert (operation.status, operation.total) == (OperationStatus.STOPPED, 3)
+        assert (operation.status, operation.total) == (OperationStatus.PAUSED, 3)
         assert set((await entries(dlq, operation.id)).values()) == {Entry.INTENDED}
 
     tell(story)

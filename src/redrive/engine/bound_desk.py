@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 from redrive.model.errors import BadSettings
-from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 from redrive.ports.desk import Desk
 
 
@@ -34,11 +34,22 @@ class BoundDesk:
     async def operation(self, id: UUID) -> Operation | None:
         return await (await self._own()).operation(id)
 
+    async def change(self, before: Operation, after: Operation) -> bool:
+        return await (await self._own()).change(before, after)
+
+    async def drop(self, operation: UUID) -> None:
+        await (await self._own()).drop(operation)
+
     async def record(self, rows: Sequence[LedgerRow]) -> None:
         await (await self._own()).record(rows)
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
-        return await (await self._own()).ledger(operation, limit=limit, after=after)
+    async def ledger(
+        self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
+    ) -> list[LedgerRow]:
+        return await (await self._own()).ledger(operation, entries=entries, limit=limit, after=after)
+
+    async def tally(self, operation: UUID) -> dict[Entry, int]:
+        return await (await self._own()).tally(operation)
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         await (await self._own()).note(rows)

@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from redrive.engine.address import Resolve, To
 from redrive.engine.alert import Alarm
 from redrive.engine.bridge import Bridge
 from redrive.engine.bulk import Bulk
@@ -23,10 +24,11 @@ from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard
 from redrive.engine.hold import Holder, JournalLike
+from redrive.engine.operate import Report
+from redrive.engine.operations import Operations
 from redrive.engine.owner import owner_name
 from redrive.engine.processor import Listener, RetryProcessor
 from redrive.engine.redact import Redactor
-from redrive.engine.redrive import Redriver, Report
 from redrive.engine.retry import Breakers, Retried
 from redrive.engine.send import Sender
 from redrive.engine.settle import settle
@@ -42,11 +44,12 @@ from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy
-from redrive.model.query import Field, Is, Order, Query
+from redrive.model.query import Field, Is, Query
 from redrive.model.redaction import Redaction
 from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.status import Status, ensure_legal
+from redrive.model.tempo import Tempo
 from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
 from redrive.ports.inline import is_inline
@@ -89,9 +92,12 @@ class DeadLetters(Sweeping):
         retention: Sequence[RetentionRule] = (),
         alarm: Alarm | None = None,
         elsewhere: Callable[[str], DeadLetters] | None = None,
+        targets: Mapping[str, str] | None = None,
+        resolve: Resolve | None = None,
         is_loop_bound: bool = False,
     ) -> None:
-        """`retention` are the rules of whoever keeps this house; `alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name.
+        """`retention` are the rules of whoever keeps this house; `alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name; `targets` are where letters of a source go back to, and `resolve`
+        makes the transport that a URL names.
 
         `is_loop_bound`: the store can be used on its caller's event loop alone, so that nothing may be done from another.
         """
@@ -114,6 +120,16 @@ class DeadLetters(Sweeping):
         self._redaction = redaction
         self._redactor = Redactor(redaction) if redaction else None
         self._sender = Sender(self._holder, self._redactor)
+        self.operations = Operations(
+            letters,
+            desk,
+            self._sender,
+            within=self.within,
+            lease=self.limits.lease,
+            telemetry=telemetry,
+            resolve=resolve or _unresolved,
+            homes=targets or {},
+        )
         self._bulk = Bulk(letters, desk, self._holder.drop_bodies)
         self._rules = tuple(retention)
         self.breakers = Breakers()
@@ -204,34 +220,24 @@ class DeadLetters(Sweeping):
 
     async def redrive(
         self,
-        to: Transport | Callable[..., Any],
+        to: To | Mapping[str, To],
         *,
         ids: Sequence[UUID] | None = None,
         query: Query | None = None,
         source: str | None = None,
-        batch: int = 100,
+        tempo: Tempo | None = None,
         by: str | None = None,
     ) -> Report:
         """Send letters to a target and settle each by what became of it. The selection is frozen when this begins.
 
-        Say which: `ids`, those of a `source`, or those that match a `query` (`EVERYTHING` means just that).
+        Say which: `ids`, those of a `source`, or those that match a `query` (`EVERYTHING` means just that). `operations` has
+        the same in steps: to look first, to pause, to go on.
         """
         if (ids is not None) + (query is not None) + (source is not None) != 1:
             raise BadSettings("say which letters to redrive with one of ids, source or query")
-        if ids is None:
-            chosen = query if query is not None else Is(Field.SOURCE, source)
-            ids = [letter.id async for letter in self.find(chosen, order=Order.OLDEST)]
-        transport = FunctionTransport(to) if callable(to) else to
-        redriver = Redriver(
-            self.letters,
-            self.desk,
-            self._sender,
-            transport,
-            owner=by or owner_name(),
-            lease=self.limits.lease,
-            telemetry=self.telemetry,
-        )
-        return await redriver.run(list(dict.fromkeys(ids)), batch=batch)
+        chosen = Is(Field.SOURCE, source) if source is not None else query
+        plan = await self.operations.plan(to, ids=ids, query=chosen, tempo=tempo, by=by)
+        return await self.operations.run(plan.operation.id, to=to, by=by)
 
     def processor(
         self,
@@ -333,6 +339,10 @@ class DeadLetters(Sweeping):
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+
+
+def _unresolved(url: str) -> Transport:
+    raise BadSettings(f"{url} is a target by its name, which only redrive.open can find")
 
 
 def _target(to: Transport | Callable[..., Any]) -> Transport:

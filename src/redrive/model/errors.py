@@ -14,6 +14,7 @@ RedriveError
 ├── LetterLeased            somebody holds this letter: wait, or try again after the lease
 ├── IllegalTransition       this act is not allowed from the letter's status
 ├── UnknownLetter           no such letter: check the id
+├── UnknownOperation        no such operation: check the id
 ├── CircularDependency      a letter would wait for itself: leave one of its dependencies out
 ├── QueueFull               archive or retry some letters first; the failure is still the caller's
 ├── NotNotified             people were not told: mend what the sentence names
@@ -118,6 +119,12 @@ class UnknownLetter(RedriveError):
     """There is no such letter. Check the id."""
 
     code = "unknown_letter"
+
+
+class UnknownOperation(RedriveError):
+    """There is no such operation. Check the id."""
+
+    code = "unknown_operation"
 
 
 class CircularDependency(RedriveError, ValueError):

@@ -1,4 +1,4 @@
-"""An operation: one redrive, and the ledger of what became of each letter in it."""
+"""An operation: one redrive of letters that were chosen once, and the ledger of what became of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from redrive.model.errors import IllegalTransition
 from redrive.model.letter import Failure
+from redrive.model.tempo import Tempo
 
 
 class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
@@ -40,36 +42,92 @@ Delivery = Delivered | Refused | Unknown
 class Entry(StrEnum):
     """What the ledger says of one letter."""
 
+    CHOSEN = "chosen"
+    """It is one of those that were shown; nothing has been done with it yet."""
     INTENDED = "intended"
     """About to be sent. If nothing follows, the sender died: it may have arrived."""
     SENT = "sent"
+    """The target's broker took it; whether it worked is still open."""
     CONFIRMED = "confirmed"
+    """Its handler finished the work."""
     FAILED = "failed"
+    """It failed again, or could not be sent; the letter is open."""
     UNKNOWN = "unknown"
+    """The answer was lost: it may have arrived."""
+    SKIPPED = "skipped"
+    """It was not sent: it is not open any more, somebody else holds it, or it must not go."""
+
+
+TO_BE_SENT = frozenset({Entry.CHOSEN, Entry.INTENDED})
+UNDECIDED = frozenset({Entry.SENT, Entry.UNKNOWN})
+"""Sent, and what became of it may still be learnt."""
+DEPARTED = frozenset({Entry.SENT, Entry.CONFIRMED, Entry.FAILED, Entry.UNKNOWN})
 
 
 class OperationStatus(StrEnum):
+    PLANNED = "planned"
+    """Its letters are chosen; nobody has said that it may begin."""
     RUNNING = "running"
+    PAUSED = "paused"
+    """By a person, or by itself; it goes on where it was."""
     FINISHED = "finished"
-    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    """What was not sent stays where it is."""
+
+
+STEPS: dict[OperationStatus, frozenset[OperationStatus]] = {
+    OperationStatus.PLANNED: frozenset({OperationStatus.RUNNING, OperationStatus.CANCELLED}),
+    OperationStatus.RUNNING: frozenset({OperationStatus.PAUSED, OperationStatus.FINISHED, OperationStatus.CANCELLED}),
+    OperationStatus.PAUSED: frozenset({OperationStatus.RUNNING, OperationStatus.CANCELLED}),
+    OperationStatus.FINISHED: frozenset(),
+    OperationStatus.CANCELLED: frozenset(),
+}
+"""Where an operation may go from where it stands."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One redrive."""
+    """One redrive: a frozen choice of letters, a target, a tempo, and how far it has come."""
 
     id: UUID
     target: str
+    """As it was told: `source`, `py:shop.orders:handle`, `orders=py:shop.orders:handle stock=http://…`."""
     started_at: datetime
-    total: int
-    status: OperationStatus = OperationStatus.RUNNING
+    """When its letters were chosen."""
+    total: int = 0
+    query: str = ""
+    """What was asked for; empty: letters by their ids."""
+    tempo: Tempo = Tempo()
+    status: OperationStatus = OperationStatus.PLANNED
+    why: str = ""
+    """Why it stands as it does, where that needs saying."""
+    seen_at: datetime | None = None
+    """When whoever runs it last said so."""
     finished_at: datetime | None = None
+    entries: dict[Entry, int] = {}
+    """How many letters stand how, when that was last counted."""
     by: str = ""
+
+    @property
+    def sent(self) -> int:
+        return sum(count for entry, count in self.entries.items() if entry in DEPARTED)
+
+    @property
+    def left(self) -> int:
+        return sum(self.entries.get(entry, 0) for entry in TO_BE_SENT)
+
+
+def ensure_step(operation: Operation, to: OperationStatus) -> None:
+    """Raise `IllegalTransition` unless an operation may go there from where it stands."""
+    if to not in STEPS[operation.status]:
+        raise IllegalTransition(f"operation {str(operation.id)[:8]} is {operation.status}; it cannot become {to}")
 
 
 class LedgerRow(Struct, frozen=True, kw_only=True):
     """What became of one letter in one operation."""
 
     operation: UUID
+    number: int
+    """Which of the operation's letters it is, in the order in which they were chosen."""
     letter: UUID
     generation: int
     entry: Entry

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 
 
 class Desk(Protocol):
@@ -28,12 +28,26 @@ class Desk(Protocol):
         """One operation."""
         ...
 
-    async def record(self, rows: Sequence[LedgerRow]) -> None:
-        """Write ledger rows, all or none; (operation, letter, generation) again replaces what was there."""
+    async def change(self, before: Operation, after: Operation) -> bool:
+        """Write the operation as it is now, if it is still as it was before; False: somebody else was quicker."""
         ...
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
-        """An operation's rows by letter and generation, after the given one."""
+    async def drop(self, operation: UUID) -> None:
+        """Forget an operation and its ledger."""
+        ...
+
+    async def record(self, rows: Sequence[LedgerRow]) -> None:
+        """Write ledger rows, all or none; (operation, number) again replaces what was there."""
+        ...
+
+    async def ledger(
+        self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
+    ) -> list[LedgerRow]:
+        """An operation's rows by their number, after the given one; of these entries alone, if they are given."""
+        ...
+
+    async def tally(self, operation: UUID) -> dict[Entry, int]:
+        """How many of an operation's rows there are of each entry that there are any of."""
         ...
 
     async def note(self, rows: Sequence[AuditRow]) -> None:

@@ -21,6 +21,7 @@ _STATUS: dict[str, tuple[int, int]] = {
     "letter_leased": (FAILED, 409),
     "illegal_transition": (FAILED, 409),
     "unknown_letter": (FAILED, 404),
+    "unknown_operation": (FAILED, 404),
     "circular_dependency": (USAGE, 400),
     "queue_full": (FAILED, 507),
     "not_notified": (FAILED, 502),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
-from redrive.model.operation import AuditRow, LedgerRow, Operation
+from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 
 
 class MemoryDesk:
@@ -18,7 +18,7 @@ class MemoryDesk:
     def __init__(self) -> None:
         self._id = uuid4()
         self._operations: dict[UUID, Operation] = {}
-        self._ledger: dict[tuple[UUID, UUID, int], LedgerRow] = {}
+        self._ledger: dict[tuple[UUID, int], LedgerRow] = {}
         self._audit: list[AuditRow] = []
         self._totals: Counter[str] = Counter()
 
@@ -34,13 +34,28 @@ class MemoryDesk:
     async def operation(self, id: UUID) -> Operation | None:
         return self._operations.get(id)
 
-    async def record(self, rows: Sequence[LedgerRow]) -> None:
-        self._ledger |= {(row.operation, row.letter, row.generation): row for row in rows}
+    async def change(self, before: Operation, after: Operation) -> bool:
+        if self._operations.get(before.id) != before:
+            return False
+        self._operations[before.id] = after
+        return True
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
-        key = attrgetter("letter", "generation")
-        rows = [row for row in self._ledger.values() if row.operation == operation and (after is None or key(row) > key(after))]
-        return sorted(rows, key=key)[:limit]
+    async def drop(self, operation: UUID) -> None:
+        self._operations.pop(operation, None)
+        self._ledger = {key: row for key, row in self._ledger.items() if row.operation != operation}
+
+    async def record(self, rows: Sequence[LedgerRow]) -> None:
+        self._ledger |= {(row.operation, row.number): row for row in rows}
+
+    async def ledger(
+        self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
+    ) -> list[LedgerRow]:
+        rows = [row for row in self._ledger.values() if row.operation == operation and row.number > after]
+        chosen = [row for row in rows if entries is None or row.entry in entries]
+        return sorted(chosen, key=attrgetter("number"))[:limit]
+
+    async def tally(self, operation: UUID) -> dict[Entry, int]:
+        return dict(Counter(row.entry for row in self._ledger.values() if row.operation == operation))
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         self._audit += [replace(row) for row in rows]

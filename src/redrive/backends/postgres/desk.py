@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID, uuid4
 
 from msgspec import msgpack
@@ -45,10 +45,23 @@ class PostgresDesk:
         rows = await self._database.read(f"SELECT data FROM {self._schema}.operations WHERE id = $1", id)
         return _decode_operation(rows[0][0]) if rows else None
 
+    async def change(self, before: Operation, after: Operation) -> bool:
+        sql = f"UPDATE {self._schema}.operations SET data = $1, started_at = $2 WHERE id = $3 AND data = $4 RETURNING id"
+        values = msgpack.encode(after), micros(after.started_at), before.id, msgpack.encode(before)
+        return bool(await self._database.write(sql, *values))
+
+    async def drop(self, operation: UUID) -> None:
+        await self._database.write(
+            f"WITH gone AS (DELETE FROM {self._schema}.ledger WHERE operation = $1)"
+            f" DELETE FROM {self._schema}.operations WHERE id = $1",
+            operation,
+        )
+
     async def record(self, rows: Sequence[LedgerRow]) -> None:
         latest = {
-            (one.operation, one.letter, one.generation): (
+            (one.operation, one.number): (
                 one.operation,
+                one.number,
                 one.letter,
                 one.generation,
                 one.entry.value,
@@ -58,30 +71,40 @@ class PostgresDesk:
             for one in rows
         }
         await self._database.write(
-            f"INSERT INTO {self._schema}.ledger (operation, letter, generation, entry, at, detail)"
-            " SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::text[])"
-            " ON CONFLICT (operation, letter, generation)"
-            " DO UPDATE SET entry = excluded.entry, at = excluded.at, detail = excluded.detail",
-            *arrays((latest[key] for key in sorted(latest)), 6),
+            f"INSERT INTO {self._schema}.ledger (operation, number, letter, generation, entry, at, detail)"
+            " SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::text[])"
+            " ON CONFLICT (operation, number) DO UPDATE SET letter = excluded.letter, generation = excluded.generation,"
+            " entry = excluded.entry, at = excluded.at, detail = excluded.detail",
+            *arrays((latest[key] for key in sorted(latest)), 7),
         )
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
-        sql = (
-            f"SELECT letter, generation, entry, at, detail FROM {self._schema}.ledger"
-            " WHERE operation = $1 AND (letter, generation) > ($2::uuid, $3::bigint) ORDER BY letter, generation LIMIT $4"
-        )
-        last = (after.letter, after.generation) if after else (UUID(int=0), -1)
+    async def ledger(
+        self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
+    ) -> list[LedgerRow]:
+        if entries is not None and not entries:
+            return []
+        # Spelt out, so that the planner sees that an index of just these entries will do.
+        among = f"AND entry IN ({', '.join(sorted(repr(entry.value) for entry in entries))})" if entries else ""
+        sql = f"""
+            SELECT number, letter, generation, entry, at, detail FROM {self._schema}.ledger
+            WHERE operation = $1 AND number > $2 {among} ORDER BY number LIMIT $3
+        """
         return [
             LedgerRow(
                 operation=operation,
+                number=number,
                 letter=UUID(int=letter.int),
                 generation=generation,
                 entry=Entry(entry),
                 at=instant(at),
                 detail=restored_text(detail),
             )
-            for letter, generation, entry, at, detail in await self._database.read(sql, operation, *last, limit)
+            for number, letter, generation, entry, at, detail in await self._database.read(sql, operation, after, limit)
         ]
+
+    async def tally(self, operation: UUID) -> dict[Entry, int]:
+        sql = f"SELECT entry, count(*) FROM {self._schema}.ledger WHERE operation = $1 GROUP BY entry"
+        return {Entry(entry): count for entry, count in await self._database.read(sql, operation)}
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         await self._database.write(

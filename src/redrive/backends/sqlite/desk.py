@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from uuid import UUID, uuid4
 
@@ -14,6 +14,9 @@ from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.rows import write_rows
 from redrive.model.instant import instant, micros
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+
+_LEDGER = ("operation", "number", "letter", "generation", "entry", "at", "detail")
+_AGAIN = f"ON CONFLICT (operation, number) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _LEDGER[2:])}"
 
 _decode_operation = msgpack.Decoder(Operation).decode
 
@@ -40,27 +43,42 @@ class SqliteDesk:
         row = await self._database.read(lambda connection: connection.execute(sql, [id.bytes]).fetchone())
         return _decode_operation(row[0]) if row else None
 
+    async def change(self, before: Operation, after: Operation) -> bool:
+        return await self._database.write(_change, (before, after))
+
+    async def drop(self, operation: UUID) -> None:
+        await self._database.write(_drop, operation)
+
     async def record(self, rows: Sequence[LedgerRow]) -> None:
         await self._database.write(_record, rows)
 
-    async def ledger(self, operation: UUID, *, limit: int = 1000, after: LedgerRow | None = None) -> list[LedgerRow]:
-        sql = (
-            "SELECT letter, generation, entry, at, detail FROM ledger WHERE operation = ? AND (letter, generation) > (?, ?)"
-            " ORDER BY letter, generation LIMIT ?"
-        )
-        parameters = [operation.bytes, after.letter.bytes if after else b"", after.generation if after else 0, limit]
-        rows = await self._database.read(lambda connection: connection.execute(sql, parameters).fetchall())
+    async def ledger(
+        self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
+    ) -> list[LedgerRow]:
+        # Spelt out, so that SQLite sees that an index of just these entries will do.
+        among = "" if entries is None else f"AND entry IN ({', '.join(sorted(repr(entry.value) for entry in entries))})"
+        sql = f"""
+            SELECT number, letter, generation, entry, at, detail FROM ledger
+            WHERE operation = ? AND number > ? {among} ORDER BY number LIMIT ?
+        """
+        rows = await self._database.read(lambda connection: connection.execute(sql, [operation.bytes, after, limit]).fetchall())
         return [
             LedgerRow(
                 operation=operation,
+                number=number,
                 letter=UUID(bytes=letter),
                 generation=generation,
                 entry=Entry(entry),
                 at=instant(at),
                 detail=detail,
             )
-            for letter, generation, entry, at, detail in rows
+            for number, letter, generation, entry, at, detail in rows
         ]
+
+    async def tally(self, operation: UUID) -> dict[Entry, int]:
+        sql = "SELECT entry, count(*) FROM ledger WHERE operation = ? GROUP BY entry"
+        rows = await self._database.read(lambda connection: connection.execute(sql, [operation.bytes]).fetchall())
+        return {Entry(entry): count for entry, count in rows}
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         await self._database.write(_note, rows)
@@ -99,13 +117,30 @@ def _save(connection: sqlite3.Connection, requests: list[Sequence[Operation]]) -
     return [None] * len(requests)
 
 
+def _change(connection: sqlite3.Connection, requests: list[tuple[Operation, Operation]]) -> list[bool]:
+    sql = "UPDATE operations SET data = ?, started_at = ? WHERE id = ? AND data = ?"
+    return [
+        connection.execute(
+            sql, [msgpack.encode(after), micros(after.started_at), before.id.bytes, msgpack.encode(before)]
+        ).rowcount
+        > 0
+        for before, after in requests
+    ]
+
+
+def _drop(connection: sqlite3.Connection, requests: list[UUID]) -> list[None]:
+    for operation in requests:
+        connection.execute("DELETE FROM ledger WHERE operation = ?", [operation.bytes])
+        connection.execute("DELETE FROM operations WHERE id = ?", [operation.bytes])
+    return [None] * len(requests)
+
+
 def _record(connection: sqlite3.Connection, requests: list[Sequence[LedgerRow]]) -> list[None]:
     rows = [
-        (row.operation.bytes, row.letter.bytes, row.generation, row.entry.value, micros(row.at), row.detail)
+        (row.operation.bytes, row.number, row.letter.bytes, row.generation, row.entry.value, micros(row.at), row.detail)
         for row in chain.from_iterable(requests)
     ]
-    again = "ON CONFLICT (operation, letter, generation) DO UPDATE SET entry = excluded.entry, at = excluded.at, detail = excluded.detail"
-    write_rows(connection, "ledger", ("operation", "letter", "generation", "entry", "at", "detail"), rows, again)
+    write_rows(connection, "ledger", _LEDGER, rows, _AGAIN)
     return [None] * len(requests)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -26,8 +26,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 STOPPED = 130
 _SOURCES_SHOWN = 5
 
-Show = Callable[[int, int], None]
-"""Hears how much is done, and of how much."""
+
+class Show(Protocol):
+    """Hears how much is done, of how much, and what else there is to tell."""
+
+    def __call__(self, done: int, total: int, told: str = "") -> None: ...
+
 
 _WORDS = {
     BulkAct.PURGE: ("Remove", " for good?"),
@@ -129,7 +133,7 @@ def cut_short(error: BaseException, done: int, total: int, how: str) -> int:
 def bar(doing: str, *, is_wanted: bool, unit: str = "letters") -> Iterator[Show]:
     """What shows people on a terminal how far it is, how fast it goes and how long it will take."""
     if not is_wanted:
-        yield lambda done, total: None
+        yield lambda done, total, told="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -139,15 +143,16 @@ def bar(doing: str, *, is_wanted: bool, unit: str = "letters") -> Iterator[Show]
         BarColumn(),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
         TextColumn("{task.fields[rate]}", style="bright_black"),
+        TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as shown:
-        task = shown.add_task(doing, total=0, rate="", visible=False)
+        task = shown.add_task(doing, total=0, rate="", told="", visible=False)
 
-        def show(done: int, total: int) -> None:
+        def show(done: int, total: int, told: str = "") -> None:
             speed = shown.tasks[0].speed
             rate = f"{speed:,.0f} {unit}/s" if speed else ""
-            shown.update(task, total=max(total, done), completed=done, rate=rate, visible=True)
+            shown.update(task, total=max(total, done), completed=done, rate=rate, told=told, visible=True)
 
         yield show
 

@@ -116,7 +116,7 @@ async def play(dlq: DeadLetters, paper: Console, *, pause: float) -> None:
         paper.print(letters_table(letters, is_narrow=paper.width < 100))
         waiting = [letter for letter in letters if letter.status is not Status.COMPLETED]
         paper.print(Text.assemble("  Yours to try:  redrive ls   redrive show ", short_id(waiting[0])))
-        paper.print(f"                 redrive retry {short_id(waiting[0])} --to {TARGET}", highlight=False)
+        paper.print(f"                 redrive replay {short_id(waiting[0])} --to {TARGET}", highlight=False)
 
 
 async def _letters(dlq: DeadLetters, run: str) -> list[Letter]:

@@ -54,7 +54,7 @@ def command(
 ) -> int:
     """Run a program under a policy. When it fails for good, keep a letter with its arguments, input, exit status and stderr.
 
-    Its output passes through and its exit status is ours. `redrive retry ID` runs it again, in the same folder, with the
+    Its output passes through and its exit status is ours. `redrive replay ID` runs it again, in the same folder, with the
     same input. The environment is not kept: it may hold secrets.
     """
     waits: dict[str, Backoff] = {
@@ -72,7 +72,7 @@ def command(
     except CommandFailed as failed:
         if not quiet:
             held = letter_id(settings.namespace, source, rules_of(settings.redact).identity(message.id or ""))
-            click.echo(f"redrive: kept as letter {held}; `redrive retry {str(held)[:8]}` runs it again", err=True)
+            click.echo(f"redrive: kept as letter {held}; `redrive replay {str(held)[:8]}` runs it again", err=True)
         return failed.exit.as_shell
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM

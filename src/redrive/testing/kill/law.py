@@ -122,8 +122,10 @@ def _the_ledger_tells_the_truth(scene: Scene) -> Iterator[str]:
     generations = {letter.id: letter.generation for letter in scene.letters}
     for row in scene.rows:
         match row.entry:
-            case Entry.INTENDED:
+            case Entry.CHOSEN | Entry.INTENDED | Entry.SKIPPED:
                 is_true = True
+            case Entry.FAILED:
+                is_true = generations[row.letter] > row.generation
             case Entry.CONFIRMED:
                 is_true = (row.letter, row.generation) in arrived
             case Entry.SENT:
@@ -135,7 +137,7 @@ def _the_ledger_tells_the_truth(scene: Scene) -> Iterator[str]:
 
 
 def _the_ledger_knew_before(scene: Scene) -> Iterator[str]:
-    known: set[Sending] = {(row.letter, row.generation) for row in scene.rows}
+    known: set[Sending] = {(row.letter, row.generation) for row in scene.rows if row.entry not in (Entry.CHOSEN, Entry.SKIPPED)}
     for id, generation in (_arrived(scene) | _returned(scene)) - known:
         yield f"{id} was sent at generation {generation}, and no intent was written"
 

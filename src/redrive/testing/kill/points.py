@@ -23,8 +23,10 @@ Port = TypeVar("Port")
 Visit = Callable[[str], None]
 """Called with the name of each point as it is passed."""
 
-VERBS = ("receive", "keep", "put", "acknowledge", "claim", "intend", "send", "record", "settle")
-"""The steps of the whole way, in order. `intend` and `record` are the desk's `record` of intents and of outcomes."""
+VERBS = ("receive", "keep", "put", "acknowledge", "choose", "claim", "intend", "send", "record", "settle")
+"""The steps of the whole way, in order. `choose`, `intend` and `record` are the desk's `record` of what is to be sent, of intents and
+of outcomes."""
+_RECORDED = {Entry.CHOSEN: "choose", Entry.INTENDED: "intend"}
 
 AMID_SEND = "amid send"
 """Between two messages of a batch: one is sent, the next is not."""
@@ -104,7 +106,8 @@ class _WatchedDesk(_Watched):
         if verb != "record":
             return verb
         rows: Sequence[LedgerRow] = args[0]
-        return "intend" if all(row.entry is Entry.INTENDED for row in rows) else "record"
+        entries = {row.entry for row in rows}
+        return _RECORDED.get(entries.pop(), "record") if len(entries) == 1 else "record"
 
 
 class _WatchedTransport(_Watched):

@@ -23,6 +23,7 @@ from redrive.model.message import Message
 from redrive.model.policy import Policy
 from redrive.model.query import Order
 from redrive.model.status import OPEN, Status
+from redrive.model.tempo import Tempo
 from redrive.ports.inline import drive
 from redrive.ports.transport import Transport
 from redrive.testing.kill.files import Sink, Spool
@@ -101,7 +102,7 @@ async def in_batches(dlq: DeadLetters, source: Transport) -> None:
 
 async def redriven(dlq: DeadLetters, target: Transport, ids: Sequence[UUID]) -> None:
     """Send letters in batches of three."""
-    report = await dlq.redrive(target, ids=ids, batch=3)
+    report = await dlq.redrive(target, ids=ids, tempo=Tempo(batch=3))
     if report.stopped:
         raise RuntimeError(f"the operation was stopped: {report.stopped}")
 

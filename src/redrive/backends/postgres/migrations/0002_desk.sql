@@ -13,13 +13,18 @@ CREATE INDEX operations_by_start ON {schema}.operations (started_at, id);
 
 CREATE TABLE {schema}.ledger (
     operation  uuid NOT NULL,
+    number     bigint NOT NULL,
     letter     uuid NOT NULL,
     generation bigint NOT NULL,
     entry      text NOT NULL,
     at         bigint NOT NULL,
     detail     text NOT NULL,
-    PRIMARY KEY (operation, letter, generation)
+    PRIMARY KEY (operation, number)
 );
+
+-- What is still to be sent, and what was sent and is still open.
+CREATE INDEX ledger_to_be_sent ON {schema}.ledger (operation, number) WHERE entry IN ('chosen', 'intended');
+CREATE INDEX ledger_undecided ON {schema}.ledger (operation, number) WHERE entry IN ('sent', 'unknown');
 
 CREATE TABLE {schema}.audit (
     seq     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -10,13 +10,18 @@ CREATE INDEX operations_by_start ON operations (started_at);
 
 CREATE TABLE ledger (
     operation  BLOB NOT NULL,
+    number     INTEGER NOT NULL,
     letter     BLOB NOT NULL,
     generation INTEGER NOT NULL,
     entry      TEXT NOT NULL,
     at         INTEGER NOT NULL,
     detail     TEXT NOT NULL,
-    PRIMARY KEY (operation, letter, generation)
+    PRIMARY KEY (operation, number)
 ) STRICT, WITHOUT ROWID;
+
+-- What is still to be sent, and what was sent and is still open: an operation that goes on reads neither what is done nor what is to come.
+CREATE INDEX ledger_to_be_sent ON ledger (operation, number) WHERE entry IN ('chosen', 'intended');
+CREATE INDEX ledger_undecided ON ledger (operation, number) WHERE entry IN ('sent', 'unknown');
 
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY,
