@@ -41,6 +41,7 @@ from redrive.model.errors import (
     StoreNotWritable,
     StoreUnavailable,
     UnknownLetter,
+    UnknownOperation,
     UnknownScheme,
     Unsupported,
 )
@@ -48,12 +49,14 @@ from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Due
 from redrive.model.letter import Attempt, Failure, Letter, Origin, RetryPlan
 from redrive.model.message import Message
+from redrive.model.operation import Entry
 from redrive.model.pace import Pace
 from redrive.model.policy import Bury, Discard, Policy, Retry, Route, Verdict
 from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Text
 from redrive.model.redaction import Redaction
 from redrive.model.settlement import Completed, Failed, Postponed, Redriven, Released
 from redrive.model.status import Act, Status
+from redrive.model.tempo import Tempo
 from redrive.model.texts import Where
 from redrive.version import __version__
 
@@ -78,6 +81,7 @@ __all__ = [
     "Completed",
     "Discard",
     "Due",
+    "Entry",
     "Failed",
     "Failure",
     "Field",
@@ -118,8 +122,10 @@ __all__ = [
     "StoreFull",
     "StoreNotWritable",
     "StoreUnavailable",
+    "Tempo",
     "Text",
     "UnknownLetter",
+    "UnknownOperation",
     "UnknownScheme",
     "Unsupported",
     "Verdict",

@@ -202,9 +202,10 @@ def test_a_rate_is_kept(tell: Tell) -> None:
             at.extend([time.monotonic()] * len(messages))
             return [WORKED] * len(messages)
 
+        began = time.monotonic()
         await dlq.redrive(Target(send), query=EVERYTHING, tempo=Tempo(rate=50))
         assert len(at) == 30
-        assert at[-1] - at[0] >= 0.5, "the last five go when the others have taken their time"
+        assert at[-1] - began >= 0.5, "the last five go when the others have taken their time"
 
     tell(story)
 

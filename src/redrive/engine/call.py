@@ -6,9 +6,11 @@ import asyncio
 import dataclasses
 import importlib
 import inspect
+import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -68,9 +70,15 @@ class FunctionTransport:
         return cls(found, name=f"py:{name}")
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
-        if len(messages) == 1 or not self._is_async:
-            return [await self._deliver(message) for message in messages]
-        return await in_turns(self._deliver, messages, self._concurrency)
+        token = redelivering.set(True)
+        try:
+            if not self._is_async:
+                return await self._deliver_all(messages)
+            if len(messages) == 1:
+                return [await self._deliver(messages[0])]
+            return await in_turns(self._deliver, messages, self._concurrency)
+        finally:
+            redelivering.reset(token)
 
     async def receive(self, *, limit: int = 10, lease: timedelta = timedelta(seconds=30)) -> list[Parcel]:
         self._cannot("received from")
@@ -82,28 +90,37 @@ class FunctionTransport:
         self._cannot("peeked into")
 
     async def _deliver(self, message: Message) -> Delivery:
-        token = redelivering.set(True)
+        call = self._call(message)
+        return call if isinstance(call, Refused) else self._delivered(await _awaited(call))
+
+    async def _deliver_all(self, messages: Sequence[Message]) -> list[Delivery]:
+        """Call a plain function for each message, in one thread for all of them."""
+        calls = [self._call(message) for message in messages]
+        outcomes = iter(await _in_a_thread([call for call in calls if isinstance(call, Call)]))
+        deliveries: list[Delivery] = []
+        for call in calls:
+            if isinstance(call, Refused):
+                deliveries.append(call)
+                continue
+            outcome = next(outcomes)
+            if isinstance(outcome, Handled) and inspect.isawaitable(outcome.result):
+                outcome = await _awaited(Call(handler=partial(_same, outcome.result)))
+            deliveries.append(self._delivered(outcome))
+        return deliveries
+
+    def _call(self, message: Message) -> Call | Refused:
         try:
-            try:
-                args, kwargs = self.arguments(message)
-            except Exception as error:
-                return Refused(failure=describe(error), was_reached=False)
-            outcome = await self._outcome(Call(handler=self.handler, args=args, kwargs=kwargs))
-        finally:
-            redelivering.reset(token)
+            args, kwargs = self.arguments(message)
+        except Exception as error:
+            return Refused(failure=describe(error), was_reached=False)
+        return Call(handler=self.handler, args=args, kwargs=kwargs)
+
+    def _delivered(self, outcome: Handled | BaseException) -> Delivery:
         if not isinstance(outcome, Handled):
             return Refused(failure=describe(outcome))
         if (why := self._refusal(outcome.result)) is not None:
             return Refused(failure=describe(HandlerRefused(why)))
         return Delivered(confirmed=True, result=outcome.result)
-
-    async def _outcome(self, call: Call) -> Handled | BaseException:
-        if self._is_async:
-            return await _awaited(call)
-        result = await _in_a_thread(call)
-        if isinstance(result, Handled) and inspect.isawaitable(result.result):
-            return await _awaited(Call(handler=lambda: result.result))
-        return result
 
     def arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the handler is called with for this message; raises why it cannot be."""
@@ -164,16 +181,28 @@ async def _awaited(call: Call) -> Handled | BaseException:
         return cancelled
 
 
-async def _in_a_thread(call: Call) -> Handled | BaseException:
-    """In a thread of its own, since asyncio's few are for all to share. When cancelled it waits for the thread: nobody may think
-    that the handler is done before it is.
+async def _in_a_thread(calls: Sequence[Call]) -> list[Handled | BaseException]:
+    """In a thread of its own, since asyncio's few are for all to share. When cancelled it waits for the call that is under way:
+    nobody may think that the handler is done before it is. Those that were not begun are not made then.
     """
-    running = asyncio.ensure_future(aside(_called, call))
+    if not calls:
+        return []
+    is_over = threading.Event()
+
+    def all_of_them() -> list[Handled | BaseException]:
+        return [_called(call) for call in calls if not is_over.is_set()]
+
+    running = asyncio.ensure_future(aside(all_of_them))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        is_over.set()
         await asyncio.wait([running])
         raise
+
+
+def _same(result: Any) -> Any:
+    return result
 
 
 def _model_types(handler: Callable[..., Any]) -> dict[str, Any]:

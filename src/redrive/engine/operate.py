@@ -19,10 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine.address import Addresses
+from redrive.engine.aftermath import around, mended
 from redrive.engine.choose import went_round
 from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.in_order import Addressed, Keys
-from redrive.engine.mend import around, mended
 from redrive.engine.observe import observed
 from redrive.engine.redrive import Ready, Redriver
 from redrive.engine.turns import Turns

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Any
 
 from msgspec import to_builtins
@@ -36,6 +36,8 @@ _STYLES = {
     OperationStatus.CANCELLED: "bright_black",
 }
 _TOLD = 20
+_MOST_KINDS = 1000
+"""Different things to tell that are remembered, so that memory stays flat."""
 _SILENT = timedelta(minutes=1)
 """Who runs an operation says so every half second; after so long without a word, nobody does."""
 
@@ -96,10 +98,18 @@ def report_page(operation: Operation, report: Report, rows: Iterable[LedgerRow])
 
 
 def _details(rows: Iterable[LedgerRow]) -> list[RenderableType]:
-    told = (row for row in rows if row.detail and row.entry is not Entry.CONFIRMED)
-    return [
-        Text(f"  {str(row.letter)[:8]}  {one_line(row.detail)}", no_wrap=True, overflow="ellipsis") for row in islice(told, _TOLD)
-    ]
+    """What there is to tell of letters, what is alike told once; `redrive ops show --json` has each."""
+    first: dict[str, LedgerRow] = {}
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row.detail and row.entry is not Entry.CONFIRMED and (row.detail in first or len(first) < _MOST_KINDS):
+            first.setdefault(row.detail, row)
+            counts[row.detail] += 1
+    lines: list[RenderableType] = []
+    for detail, count in counts.most_common(_TOLD):
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        lines.append(Text(f"  {str(first[detail].letter)[:8]}{more}  {one_line(detail)}", no_wrap=True, overflow="ellipsis"))
+    return lines
 
 
 def operations_table(operations: Iterable[Operation]) -> Table:

@@ -129,8 +129,8 @@ def _which(dlq: blocking.DeadLetters, words: tuple[str, ...], filters: dict[str,
         return {"ids": [dlq.get(word).id for word in words]}
     if not words and not has_filters:
         raise click.UsageError("Say which letters: ids, a question such as 'source:orders error:TimeoutError', or all.")
-    query: Query = chosen(filters)
-    return {"query": And((asked(words), query)) if words else query}
+    parts: list[Query] = [*([asked(words)] if words else []), *([chosen(filters)] if has_filters else [])]
+    return {"query": parts[0] if len(parts) == 1 else And(tuple(parts))}
 
 
 def _tell(plan: RedrivePlan) -> None:

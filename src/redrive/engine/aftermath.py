@@ -1,0 +1,50 @@
+"""Aftermath: settle letters whose sending the ledger knows of, where whoever sent them died before they were settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from redrive.engine.settle import settle
+from redrive.model.lease import Claim
+from redrive.model.letter import Letter
+from redrive.model.operation import Entry, LedgerRow
+from redrive.model.settlement import Completed, Outcome, Redriven, Settlement
+from redrive.model.status import OPEN, Status
+from redrive.ports.desk import Desk
+from redrive.ports.letters import LetterStore
+
+_TAKEN = frozenset({Entry.CONFIRMED, Entry.SENT, Entry.UNKNOWN})
+"""What the ledger says of a letter that must not stay open."""
+
+
+async def mended(store: LetterStore, desk: Desk, operation: UUID, numbers: range, *, owner: str, lease: timedelta) -> int:
+    """Look at the rows with these numbers; how many letters could not be settled yet, because somebody still holds them."""
+    rows = await desk.ledger(operation, entries=_TAKEN, after=numbers.start - 1, limit=len(numbers))
+    letters = await store.get([row.letter for row in rows])
+    left = {row.letter: row for row, letter in zip(rows, letters, strict=True) if _is_left(row, letter)}
+    if not left:
+        return 0
+    claimed = await store.claim(Claim(owner=owner, lease=lease, what=tuple(left), limit=len(left)))
+    settlements = [Settlement.of(one.lease, _outcome(left[one.letter.id])) for one in claimed]
+    if settlements:
+        await settle(store, settlements)
+    return len(left) - len(claimed)
+
+
+def _is_left(row: LedgerRow, letter: Letter | None) -> bool:
+    """Is the letter as it was before it was sent?"""
+    if letter is None or letter.generation != row.generation or letter.redrive.operation == row.operation:
+        return False
+    return letter.status in OPEN or letter.status is Status.RETRYING
+
+
+def _outcome(row: LedgerRow) -> Outcome:
+    return Completed(operation=row.operation) if row.entry is Entry.CONFIRMED else Redriven(operation=row.operation)
+
+
+def around(rows: Sequence[LedgerRow], total: int, batch: int) -> range:
+    """The numbers of what may have been under way when somebody died, given the first rows that were still to be sent."""
+    first = rows[0].number if rows else total
+    return range(max(0, first - 4 * batch), first + 4 * batch)
