@@ -41,6 +41,7 @@ from redrive.model.errors import NotHeld
 from redrive.model.lane import Lane
 from redrive.model.lease import Claim, Claimed, Lease
 from redrive.model.letter import Failure, Letter, RetryPlan
+from redrive.model.message import Message
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy, Verdict
@@ -356,6 +357,9 @@ class DeadLetters:
         return self._run(
             self._dlq.capture(message, error, source=source, id=id, headers=headers, tags=tags, metadata=metadata, retry=retry)
         )
+
+    def confirm(self, messages: Sequence[Message]) -> int:
+        return self._run(self._dlq.confirm(messages))
 
     def hold(self, letters: Sequence[Letter]) -> list[Held]:
         return self._run(self._dlq.hold(letters))

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
-from inspect import isawaitable
+from inspect import isawaitable, unwrap
 from time import perf_counter
 from typing import Any, TypeVar, assert_never
 
@@ -41,7 +41,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def is_method(self) -> bool:
-        code = getattr(self.handler, "__code__", None)
+        code = getattr(unwrap(self.handler) if callable(self.handler) else None, "__code__", None)
         return code is not None and code.co_varnames[:1] == ("self",)
 
 

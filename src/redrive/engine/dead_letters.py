@@ -18,11 +18,12 @@ from redrive.engine.bulk import Bulk
 from redrive.engine.by_hand import ByHand, leased
 from redrive.engine.call import FunctionTransport, refusal
 from redrive.engine.capture import Labels, Try, captured
+from redrive.engine.confirm import confirmed
 from redrive.engine.course import Course
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
 from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
-from redrive.engine.guard import After, Guard
+from redrive.engine.guard import After, Guard, redelivering
 from redrive.engine.hold import Holder, JournalLike
 from redrive.engine.operate import Report
 from redrive.engine.operations import Operations
@@ -42,6 +43,7 @@ from redrive.model.lane import Lane
 from redrive.model.lease import Claimed
 from redrive.model.letter import Failure, Letter, RetryPlan
 from redrive.model.letter import headers as as_headers
+from redrive.model.message import Message
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy
 from redrive.model.query import Field, Is, Query
@@ -155,7 +157,7 @@ class DeadLetters(Sweeping):
             self._other(route.to)
         limit = self.limits.traceback
         course = Course(labels, policy=policy, extract=extract, traceback_limit=limit, redactor=self._redactor)
-        return Guard(course, self._keep, after=after)
+        return Guard(course, self._keep, after=after, confirm=self.confirm)
 
     async def capture(
         self,
@@ -181,6 +183,19 @@ class DeadLetters(Sweeping):
         (letter,) = self._redacted([captured(one, [Try(at=now, failure=failure)], labels, now=now)])
         (held,) = await self._keep([letter])
         return Captured(letter=letter, held=held)
+
+    async def confirm(self, messages: Sequence[Message]) -> int:
+        """Note that messages have worked that redrive sent back, so that their letters are done; answers how many are.
+
+        A guard does it by itself for handlers that are given a `Message`, and for those of a batch; whoever takes messages
+        in another form calls it by hand. It never raises: the work is done, whatever a store says.
+        """
+        if redelivering.get():
+            # redrive itself called the handler, and settles the letter.
+            return 0
+        if is_inline() and not self.letters.capabilities.inline:
+            return self.bridge.run_on_loop(confirmed(self.letters, messages))
+        return await confirmed(self.letters, messages)
 
     def _labels(self, source: str, retry: RetryPlan, tags: Sequence[str], metadata: Mapping[str, Any] | None) -> Labels:
         # A misspelt policy is told of now, not when a message has failed.

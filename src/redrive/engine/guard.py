@@ -19,11 +19,13 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from redrive.engine.confirm import Confirm, confirming, takes_message
 from redrive.engine.course import Call, Course, Ended, Handled, attempted, in_turns
 from redrive.engine.wrap import wrapped
 from redrive.model.arrival import Held
 from redrive.model.errors import BadSettings, NotHeld
 from redrive.model.letter import Letter
+from redrive.model.message import Message
 from redrive.model.policy import Retry, Verdict
 from redrive.ports.inline import drive, is_inline
 
@@ -51,16 +53,20 @@ class _Raised(Struct, frozen=True):
 class Guard:
     """Wraps handlers as a decorator, blocks of code as a context manager, and whole batches with `each`."""
 
-    def __init__(self, course: Course, hold: Hold, *, after: After | None = None) -> None:
+    def __init__(self, course: Course, hold: Hold, *, after: After | None = None, confirm: Confirm | None = None) -> None:
+        """`confirm` is told of messages that redrive sent back and that have worked."""
         self._course = course
         self._hold = hold
         self._after = after
+        self._confirm = confirm
 
     @overload
     def __call__(self, handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | Verdict | None]]: ...
     @overload
     def __call__(self, handler: Callable[P, R]) -> Callable[P, R | Verdict | None]: ...
     def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        if self._confirm is not None and takes_message(handler):
+            handler = confirming(handler, self._confirm)
         return wrapped(handler, self._failed, self._failed_inline)
 
     def attempt(self, *args: Any, **kwargs: Any) -> Trial:
@@ -84,10 +90,12 @@ class Guard:
             outcome = await attempted(call)
             return outcome if isinstance(outcome, Handled) else await self._course.run(call, outcome, started)
 
+        given = list(messages)
         if is_inline() or not iscoroutinefunction(handler):
-            ends = [await work(message) for message in messages]
+            ends = [await work(message) for message in given]
         else:
-            ends = await in_turns(work, messages, concurrency)
+            ends = await in_turns(work, given, concurrency)
+        await self._told_of(one for one, end in zip(given, ends, strict=True) if isinstance(end, Handled))
         by_place: dict[str | None, list[Letter]] = {}
         for end in ends:
             if isinstance(end, Ended) and end.letter is not None:
@@ -96,6 +104,12 @@ class Guard:
         for place, letters in by_place.items():
             refused |= await self._held(letters, place)
         return [_told(end, refused) for end in ends]
+
+    async def _told_of(self, worked: Iterable[Any]) -> None:
+        """Confirm those that redrive sent back."""
+        back = [message for message in worked if isinstance(message, Message) and message.headers and message.generation]
+        if back and self._confirm is not None and not redelivering.get():
+            await self._confirm(back)
 
     async def finish(self, call: Call, error: Exception, started: float) -> Handled | Ended:
         """Take a failing message to its end, its letter held."""

@@ -28,11 +28,11 @@ _IN_TEXTS = """
         AND rowid > (SELECT seq FROM indexed) AND rowid NOT IN (SELECT seq FROM unindexed)
 """
 # Letters that are not indexed yet are passed over before anything is looked up.
-_HAS_IN_TEXTS = """(
+_HAS_IN_TEXTS = """(+l.seq <= (SELECT max(seq, former) FROM indexed) AND (
     +l.seq <= (SELECT seq FROM indexed) AND EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq)
-    OR +l.seq > (SELECT seq FROM indexed) AND +l.seq <= (SELECT former FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
+    OR +l.seq > (SELECT seq FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
         AND EXISTS (SELECT 1 FROM former_texts WHERE former_texts MATCH ? AND rowid = l.seq)
-)"""
+))"""
 
 AT = "redrive_at"
 """A function that every connection knows: does a stored letter match this comparison inside its documents?"""
