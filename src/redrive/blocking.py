@@ -15,6 +15,7 @@ from uuid import UUID
 
 from redrive import wiring
 from redrive.engine.address import To
+from redrive.engine.alter import Mending
 from redrive.engine.background import Background
 from redrive.engine.bridge import Bridge
 from redrive.engine.bulk import BulkAct, Plan, Progress, Swept
@@ -24,12 +25,14 @@ from redrive.engine.course import Handled
 from redrive.engine.dead_letters import Captured
 from redrive.engine.dead_letters import DeadLetters as AsyncDeadLetters
 from redrive.engine.extract import Extractor, arguments
+from redrive.engine.foresee import Repaired, Repairing, RepairPlan
 from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
 from redrive.engine.housekeeper import INTERVAL
 from redrive.engine.operate import Report, Running
 from redrive.engine.operations import Operations as AsyncOperations
 from redrive.engine.processor import Listener
+from redrive.engine.repair import Repair
 from redrive.engine.retention import Retained
 from redrive.engine.retry import Retried
 from redrive.engine.statistics import Statistics
@@ -252,6 +255,32 @@ class Operations:
             yield row
 
 
+class Repairs:
+    """`redrive.engine.repair.Repair` for blocking code."""
+
+    def __init__(self, repair: Repair, bridge: Bridge) -> None:
+        self._repair = repair
+        self._run = bridge.run_on_loop
+
+    def plan(
+        self,
+        mending: Mending,
+        *,
+        query: Query | None = None,
+        ids: Sequence[UUID] | None = None,
+        sample: int = 3,
+        again: bool = False,
+        progress: Repairing | None = None,
+    ) -> RepairPlan:
+        return self._run(self._repair.plan(mending, query=query, ids=ids, sample=sample, again=again, progress=progress))
+
+    def carry_out(self, plan: RepairPlan, *, by: str, most: int = MOST, progress: Repairing | None = None) -> Repaired:
+        return self._run(self._repair.carry_out(plan, by=by, most=most, progress=progress))
+
+    def undo(self, *, by: str, query: Query | None = None, ids: Sequence[UUID] | None = None) -> Repaired:
+        return self._run(self._repair.undo(by=by, query=query, ids=ids))
+
+
 async def _next(rows: AsyncIterator[LedgerRow]) -> LedgerRow | None:
     return await anext(rows, None)
 
@@ -325,6 +354,7 @@ class DeadLetters:
         self.letters = Letters(dlq.letters, dlq.bridge)
         self.desk = Desk(dlq.desk, dlq.bridge)
         self.operations = Operations(dlq.operations, dlq.bridge)
+        self.repairs = Repairs(dlq.repairs, dlq.bridge)
 
     def guard(
         self,

@@ -102,8 +102,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         dict[str, str],
         _about(
             "Where letters go that go back to their source: in a file a table `[targets]` with a target for each source, and `*` for"
-            " all others; see redriving.md.",
-            'a table of targets by source, such as orders = "py:shop.orders:handle"',
+            " all others, in the environment a line such as `orders=py:shop.orders:handle *=py:shop:rest`; see targets.md.",
+            "a target for each source, such as orders=py:shop.orders:handle",
         ),
     ] = {}
     retention: Annotated[
@@ -207,6 +207,9 @@ def masked(value: str) -> str:
 
 
 _TARGET = re.compile(r"(\w[\w+.-]*)://([^/?#]*@)?([\w.-]+|\[[0-9A-Fa-f:.]+\])?(:\d{1,5})?(?=[/?#]|\Z)(.*)", re.DOTALL)
+
+
+_LOGIN = re.compile(r"(\w[\w+.-]*://)[^/?#@]*@")
 
 
 def masked_target(url: str) -> str:
@@ -365,10 +368,14 @@ def _checked(name: str, given: _Given) -> Any:
     value = given.value
     if name == "alerts" and isinstance(value, str):
         value = [url for url in _URLS.split(value) if url]
+    if name == "targets" and isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split()]
+        # What is no pair is told by the same sentence as what is no table.
+        value = {source: target for source, equals, target in pairs} if all(equals for _, equals, _ in pairs) else None
     try:
         return msgspec.convert(value, hint, strict=not given.is_text)
     except msgspec.ValidationError as error:
-        shown = "" if given.is_secret or name == "alerts" else f", not {masked(_text(given.value))[:80]!r}"
+        shown = "" if given.is_secret or name in ("alerts", "targets") else f", not {masked(_text(given.value))[:80]!r}"
         raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
 
 
@@ -392,11 +399,17 @@ def _metas() -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     """As it would be written in the environment, without secrets."""
+    if isinstance(value, dict):
+        return " ".join(f"{source}={_without_login(masked(target))}" for source, target in value.items())
     if not isinstance(value, tuple):
         return masked(_text(value))
     if any(isinstance(one, RetentionRule) for one in value):
         return "\n".join(map(str, value))
     return " ".join(map(masked_target, value))
+
+
+def _without_login(target: str) -> str:
+    return _LOGIN.sub(r"\1***@", target)
 
 
 def _text(value: object) -> str:

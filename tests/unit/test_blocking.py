@@ -22,6 +22,7 @@ from redrive.engine.dead_letters import DeadLetters
 from redrive.engine.guard import Guard
 from redrive.engine.operations import Operations
 from redrive.engine.processor import RetryProcessor
+from redrive.engine.repair import Repair
 from redrive.model.operation import Entry
 
 BAD = ValueError("bad")
@@ -32,6 +33,7 @@ PAIRS = {
     blocking.Desk: ports.Desk,
     blocking.Guard: Guard,
     blocking.Operations: Operations,
+    blocking.Repairs: Repair,
     blocking.RetryProcessor: RetryProcessor,
 }
 

@@ -202,3 +202,15 @@ def test_ctrl_c_pauses_a_replay_and_gives_the_letters_back(shell: Shell) -> None
     assert running.returncode == 130
     with shell.store() as dlq:
         assert {letter.status for letter in dlq.find()} == {Status.PENDING, Status.COMPLETED}
+
+
+def test_targets_of_the_environment_are_pairs_and_their_logins_are_shown_nowhere(shell: Shell) -> None:
+    filled(shell)
+    shell.module("shop", HANDLER)
+    environ = {"REDRIVE_TARGETS": "orders=py:shop:work *=http://ann:p4ss@127.0.0.1:9/x"}
+    out = shell("replay", "all", "--dry-run", **environ).out
+    assert "orders        1  py:shop:work" in out
+    assert "http://***@127.0.0.1:9/x" in out
+    assert "p4ss" not in out + shell("config", **environ).out
+    wrong = shell.refused("config", REDRIVE_TARGETS="orders py:shop:work")
+    assert "must be a target for each source, such as orders=py:shop.orders:handle" in wrong

@@ -41,8 +41,9 @@ class Addresses:
             self._homes = {_COMMAND: _COMMAND, **homes}
         else:
             assert not isinstance(to, Mapping)
-            self.text = self._name(to)
-            self._homes = {ELSE: self.text}
+            # What is written down is the target's name: a URL may hold a login.
+            self.text = self._target(to).name
+            self._homes = {ELSE: self._name(to)}
 
     def of(self, letter: Letter) -> Transport | None:
         """Where it goes; None: that is not known."""

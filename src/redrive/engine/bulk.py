@@ -150,7 +150,7 @@ class Bulk:
         finally:
             became = f"{ended}: {told(plan.act, sweep.swept)}"
             try:
-                await _to_its_end(self._note(plan, by, became))
+                await to_its_end(self._note(plan, by, became))
             except StoreError:
                 log.exception("this could not be written to the audit: %s, %s", plan.act, became)
         return sweep.swept
@@ -194,7 +194,7 @@ class _Sweep:
                 while free:
                     some, free = free[: stride.size], free[stride.size :]
                     started = time.perf_counter()
-                    await _to_its_end(self._step(some))
+                    await to_its_end(self._step(some))
                     await stride.rest(time.perf_counter() - started, len(some))
 
     async def _purge(self, letters: Sequence[Letter]) -> None:
@@ -245,7 +245,7 @@ def told(act: BulkAct, swept: Swept) -> str:
     return ", ".join(parts)
 
 
-async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     """Do it whole: who is cancelled meanwhile hears of it when it is done."""
     if is_inline():
         return await work

@@ -92,6 +92,12 @@ def _identified(message: Message, labels: Labels, minted: str) -> tuple[str, int
     return own if own is not None else minted, 1
 
 
+def is_own(message: Message, labels: Labels) -> bool:
+    """Was this message a letter of this very guard's before redrive sent it? A mark that a consumer passed on with all other
+    headers is not."""
+    return message.generation > 0 and _identified(message, labels, "")[1] > 1
+
+
 def aware(moment: datetime) -> datetime:
     """An instant without a zone is taken as UTC, which is what brokers mean by it."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -9,7 +9,6 @@ from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any
 
 from redrive.model.amendment import Amended, Amendment
-from redrive.model.errors import StoreError
 from redrive.model.message import Message
 from redrive.model.status import Act
 from redrive.ports.inline import drive, pause
@@ -42,8 +41,9 @@ async def confirmed(store: LetterStore, messages: Sequence[Message]) -> int:
             waiting = [one for one, answer in zip(waiting, answers, strict=True) if answer is Amended.LEASED]
             if not waiting:
                 break
-    except StoreError as error:
-        # Their letters stay `redriven`, which says that nobody knows; nothing is lost.
+    except Exception as error:
+        # Whatever it is: a guard would take it for the handler's, and try again what has worked. Their letters stay `redriven`,
+        # which says that nobody knows; nothing is lost.
         log.warning("%d messages have worked, and their letters could not be told: %s", len(waiting), error)
     return done
 

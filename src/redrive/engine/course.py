@@ -15,7 +15,7 @@ from typing import Any, TypeVar, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.engine.capture import Labels, Try, aware, captured
+from redrive.engine.capture import Labels, Try, aware, captured, is_own
 from redrive.engine.describe import describe, in_short
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.redact import Redactor
@@ -113,6 +113,10 @@ class Course:
                     return Ended(verdict=verdict, error=error, is_counted=is_counted)
                 case _:
                     assert_never(verdict)
+
+    def is_own(self, message: Message) -> bool:
+        """Was this message a letter of this guard's source before redrive sent it?"""
+        return is_own(message, self._labels)
 
     def _judged(self, error: Exception, attempts: int, age: timedelta, message: Message) -> Verdict:
         roll = random.random()  # noqa: S311 - jitter needs no secrecy

@@ -30,6 +30,7 @@ from redrive.engine.operations import Operations
 from redrive.engine.owner import owner_name
 from redrive.engine.processor import Listener, RetryProcessor
 from redrive.engine.redact import Redactor
+from redrive.engine.repair import Repair
 from redrive.engine.retry import Breakers, Retried
 from redrive.engine.send import Sender
 from redrive.engine.settle import settle
@@ -132,6 +133,7 @@ class DeadLetters(Sweeping):
             resolve=resolve or _unresolved,
             homes=targets or {},
         )
+        self.repairs = Repair(letters, desk, amend=self._amended, body_of=self.body, within=self.within, check=self._allowed)
         self._bulk = Bulk(letters, desk, self._holder.drop_bodies)
         self._rules = tuple(retention)
         self.breakers = Breakers()
@@ -303,8 +305,7 @@ class DeadLetters(Sweeping):
 
         Content that the rules would redact is refused; with `as_given` it is written as it is, for it must be sent so.
         """
-        amendment = amendment if self._redactor is None else self._redactor.amendment(amendment, as_given=as_given)
-        (answer,) = await self.letters.amend([await self._holder.slim(amendment)])
+        (answer,) = await self._amended([amendment], as_given=as_given)
         letter = await self.get(amendment.id)
         match answer:
             case Amended.DONE:
@@ -318,6 +319,14 @@ class DeadLetters(Sweeping):
                 raise IllegalTransition(f"letter {letter.id} was reopened meanwhile: it is at generation {letter.generation} now")
             case _:
                 raise UnknownLetter(f"there is no letter {amendment.id}")
+
+    def _allowed(self, amendment: Amendment, *, as_given: bool = False) -> Amendment:
+        """The amendment, unless the rules would redact what it gives."""
+        return amendment if self._redactor is None else self._redactor.amendment(amendment, as_given=as_given)
+
+    async def _amended(self, amendments: Sequence[Amendment], *, as_given: bool = False) -> list[Amended]:
+        allowed = [self._allowed(one, as_given=as_given) for one in amendments]
+        return await self.letters.amend([await self._holder.slim(one) for one in allowed])
 
     async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         """End one claim; `LeaseLost` when it was not ours any more, and then nothing was changed."""

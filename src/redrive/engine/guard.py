@@ -66,7 +66,7 @@ class Guard:
     def __call__(self, handler: Callable[P, R]) -> Callable[P, R | Verdict | None]: ...
     def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         if self._confirm is not None and takes_message(handler):
-            handler = confirming(handler, self._confirm)
+            handler = confirming(handler, self._told_of)
         return wrapped(handler, self._failed, self._failed_inline)
 
     def attempt(self, *args: Any, **kwargs: Any) -> Trial:
@@ -105,11 +105,12 @@ class Guard:
             refused |= await self._held(letters, place)
         return [_told(end, refused) for end in ends]
 
-    async def _told_of(self, worked: Iterable[Any]) -> None:
-        """Confirm those that redrive sent back."""
-        back = [message for message in worked if isinstance(message, Message) and message.headers and message.generation]
-        if back and self._confirm is not None and not redelivering.get():
-            await self._confirm(back)
+    async def _told_of(self, worked: Iterable[Any]) -> int:
+        """Confirm those that redrive sent back here; how many letters are done by that."""
+        back = [one for one in worked if isinstance(one, Message) and one.headers and self._course.is_own(one)]
+        if not back or self._confirm is None or redelivering.get():
+            return 0
+        return await self._confirm(back)
 
     async def finish(self, call: Call, error: Exception, started: float) -> Handled | Ended:
         """Take a failing message to its end, its letter held."""

@@ -23,10 +23,11 @@ def command(store: str | None, config: Path | None, as_json: bool) -> None:
         return
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    from redrive.serve.cli.paper import console
+    from redrive.serve.cli.paper import console, legible
 
     table = Table("setting", "value", "from", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(row.name, str(row.value), row.origin, row.doc)
+        table.add_row(*(Text(legible(str(one))) for one in (row.name, row.value, row.origin, row.doc)))
     console().print(table)

@@ -1,4 +1,4 @@
-"""`redrive export`: letters out as lines of JSON."""
+"""`redrive export`: letters out as lines of JSON, or one as a regression test."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from msgspec.structs import replace
 
 from redrive import wiring
 from redrive.engine.dead_letters import DeadLetters
+from redrive.engine.trial import check, message_of
 from redrive.engine.walk import newest, up_to, walk
 from redrive.model.errors import RedriveError, StoreError
 from redrive.model.language import parse
 from redrive.model.letter import Letter
 from redrive.model.query import Query
+from redrive.model.redaction import SECRET_HEADERS
 from redrive.model.status import Status
 from redrive.ports.files import sync_folder
 from redrive.serve.cli.acts import STOPPED, Show, bar, letters
 from redrive.serve.cli.lines import line_of
-from redrive.serve.cli.options import config_option, loaded, store_option
+from redrive.serve.cli.options import complete_ids, config_option, loaded, opened, store_option
 
 
 @click.command("export")
@@ -33,14 +35,37 @@ from redrive.serve.cli.options import config_option, loaded, store_option
 @click.option(
     "--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE; it is there when it is whole."
 )
+@click.option(
+    "--pytest",
+    "tested",
+    metavar="ID",
+    shell_complete=complete_ids,
+    help="Write a test that fails until this letter's error is fixed.",
+)
+@click.option("--handler", metavar="MODULE:FUNCTION", help="What the test calls, e.g. shop.orders:handle.")
 @store_option
 @config_option
-def command(query: tuple[str, ...], output: Path | None, store: str | None, config: Path | None) -> int:
+def command(
+    query: tuple[str, ...],
+    output: Path | None,
+    tested: str | None,
+    handler: str | None,
+    store: str | None,
+    config: Path | None,
+) -> int:
     """Write the letters that answer QUERY, or all, as lines of JSON: one whole letter a line, the oldest first.
 
     This is the raw data, for its owner: nothing is redacted or left out, and bodies are there. docs/moving.md says what a line
-    holds.
+    holds. With --pytest, write one letter as a regression test for the handler: see docs/trying.md.
     """
+    if tested is not None:
+        if query:
+            raise click.UsageError("Give --pytest one letter's id or ask for letters with a QUERY, not both.")
+        if handler is None:
+            raise click.UsageError("Say with --handler what the test is to call, e.g. --handler shop.orders:handle.")
+        return _write_test(tested, handler, output, store, config)
+    if handler is not None:
+        raise click.UsageError("--handler goes with --pytest ID: letters as lines of JSON need none.")
     question = parse(" ".join(query), datetime.now(UTC))
     settings = loaded(store, config).settings
     written = held = failed = 0
@@ -81,6 +106,27 @@ def command(query: tuple[str, ...], output: Path | None, store: str | None, conf
         are, say = ("is", "says") if held == 1 else ("are", "say")
         click.echo(f"{letters(held)} {are} held by somebody right now: the status {say} retrying.", err=True)
     return int(bool(failed))
+
+
+def _write_test(id: str, handler: str, output: Path | None, store: str | None, config: Path | None) -> int:
+    with opened(store, config) as dlq:
+        letter = dlq.get(id)
+        message = message_of(letter, dlq.body(letter))
+        shown = dlq.shown(letter)
+    from redrive.serve.cli.paper import one_line
+    from redrive.serve.cli.regression import regression
+
+    check(handler)
+    # A test is likely to be kept with the code, where everybody sees it.
+    open_headers = tuple(pair for pair in message.headers if pair[0].lower() not in SECRET_HEADERS)
+    text = regression(shown, replace(message, headers=open_headers), handler)
+    with _place(output) as out:
+        out.write(text.encode())
+    if gone := dict.fromkeys(name for name, _ in message.headers if name.lower() in SECRET_HEADERS):
+        click.echo(f"Left out of the test, since they are secret: {', '.join(map(one_line, gone))}.", err=True)
+    where = f" to {output}" if output else ""
+    click.echo(f"Wrote a test of {letter.id}{where}. It holds the message as it came: read it before you share it.", err=True)
+    return 0
 
 
 async def _frozen(dlq: DeadLetters, question: Query) -> tuple[Query, int]:

@@ -75,14 +75,15 @@ def pause(id: str, why: str, as_json: bool, store: str | None, config: Path | No
 
 @command.command("resume")
 @click.argument("id")
+@click.option("--to", metavar="TARGET", help="Its target once more, where that has a login: logins are not kept.")
 @json_option
 @store_option
 @config_option
-def resume(id: str, as_json: bool, store: str | None, config: Path | None) -> int:
+def resume(id: str, to: str | None, as_json: bool, store: str | None, config: Path | None) -> int:
     """Go on with an operation that was paused, or whose runner died, or begin one that was planned."""
     sys.path.insert(0, str(Path.cwd()))
     with opened(store, config) as dlq:
-        return run(dlq, dlq.operations.get(id), as_json=as_json)
+        return run(dlq, dlq.operations.get(id), as_json=as_json, to=to)
 
 
 @command.command("cancel")

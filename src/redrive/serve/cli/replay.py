@@ -100,7 +100,7 @@ def command(
             return _nothing(dlq, plan, as_json=as_json, dry_run=dry_run)
         if is_asked:
             _confirm(dlq, plan)
-        return run(dlq, plan.operation, as_json=as_json, plan=plan)
+        return run(dlq, plan.operation, as_json=as_json, plan=plan, to=to)
 
 
 _TEMPO = ("rate", "batch", "canary", "ramp", "stop_on_refail", "keep_order", "max_rounds")
@@ -161,15 +161,18 @@ def _confirm(dlq: blocking.DeadLetters, plan: RedrivePlan) -> None:
         raise
 
 
-def run(dlq: blocking.DeadLetters, operation: Operation, *, as_json: bool, plan: RedrivePlan | None = None) -> int:
-    """Run an operation before somebody's eyes, and tell what became of its letters."""
+def run(
+    dlq: blocking.DeadLetters, operation: Operation, *, as_json: bool, plan: RedrivePlan | None = None, to: str | None = None
+) -> int:
+    """Run an operation before somebody's eyes, and tell what became of its letters. `to` is its target where that was just given:
+    the operation itself knows no login."""
 
     def progress(now: Operation) -> None:
         show(now.total - now.left, now.total, outcomes(now.entries))
 
     try:
         with bar("sending", is_wanted=sys.stderr.isatty() and not as_json) as show:
-            report = dlq.operations.run(operation.id, progress=progress)
+            report = dlq.operations.run(operation.id, to=to, progress=progress)
     except KeyboardInterrupt:
         short = str(operation.id)[:8]
         click.echo(f"Paused; what was not sent is where it was. Go on with: redrive ops resume {short}", err=True)
