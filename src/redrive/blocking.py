@@ -36,6 +36,7 @@ from redrive.engine.repair import Repair
 from redrive.engine.retention import Retained
 from redrive.engine.retry import Retried
 from redrive.engine.statistics import Statistics
+from redrive.engine.triage import Triages as AsyncTriages
 from redrive.engine.walk import MOST
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
@@ -53,6 +54,7 @@ from redrive.model.redaction import Redaction
 from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.tempo import Tempo
+from redrive.model.triage import Standing, Triage
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk as AsyncDesk
 from redrive.ports.letters import LetterStore
@@ -186,6 +188,12 @@ class Desk:
     def tally(self, operation: UUID) -> dict[Entry, int]:
         return self._run(self._desk.tally(operation))
 
+    def say(self, triages: Sequence[Triage]) -> None:
+        return self._run(self._desk.say(triages))
+
+    def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
+        return self._run(self._desk.said(namespace, fingerprints))
+
     def note(self, rows: Sequence[AuditRow]) -> None:
         return self._run(self._desk.note(rows))
 
@@ -253,6 +261,36 @@ class Operations:
         rows = self._operations.ledger(id, entries=entries, page=page)
         while (row := self._bridge.run(_next(rows))) is not None:
             yield row
+
+
+class Triages:
+    """`redrive.engine.triage.Triages` for blocking code."""
+
+    def __init__(self, triages: AsyncTriages, bridge: Bridge) -> None:
+        self._triages = triages
+        self._run = bridge.run
+
+    def say(
+        self,
+        group: Group,
+        said: Standing,
+        *,
+        assignee: str = "",
+        until: datetime | None = None,
+        release: str = "",
+        note: str = "",
+        by: str | None = None,
+        now: datetime | None = None,
+    ) -> Triage:
+        return self._run(
+            self._triages.say(group, said, assignee=assignee, until=until, release=release, note=note, by=by, now=now)
+        )
+
+    def note(self, group: Group, text: str, *, by: str | None = None, now: datetime | None = None) -> Triage:
+        return self._run(self._triages.note(group, text, by=by, now=now))
+
+    def of(self, groups: Sequence[Group], *, now: datetime | None = None) -> list[tuple[Standing, Triage | None]]:
+        return self._run(self._triages.of(groups, now=now))
 
 
 class Repairs:
@@ -355,6 +393,7 @@ class DeadLetters:
         self.desk = Desk(dlq.desk, dlq.bridge)
         self.operations = Operations(dlq.operations, dlq.bridge)
         self.repairs = Repairs(dlq.repairs, dlq.bridge)
+        self.triage = Triages(dlq.triage, dlq.bridge)
 
     def guard(
         self,

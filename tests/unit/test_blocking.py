@@ -23,6 +23,7 @@ from redrive.engine.guard import Guard
 from redrive.engine.operations import Operations
 from redrive.engine.processor import RetryProcessor
 from redrive.engine.repair import Repair
+from redrive.engine.triage import Triages
 from redrive.model.operation import Entry
 
 BAD = ValueError("bad")
@@ -34,6 +35,7 @@ PAIRS = {
     blocking.Guard: Guard,
     blocking.Operations: Operations,
     blocking.Repairs: Repair,
+    blocking.Triages: Triages,
     blocking.RetryProcessor: RetryProcessor,
 }
 

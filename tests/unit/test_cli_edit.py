@@ -46,7 +46,7 @@ def filled(shell: Shell, number: int = 4) -> list[str]:
     """Put orders in a currency that nobody knows into the store; give their ids."""
     with shell.store() as dlq:
         for one in range(number):
-            body = json.dumps({"id": one, "currency": "XXX"}).encode()
+            body = json.dumps({"id": one, "currency": "ATS"}).encode()
             message = Message(body=body, content_type="application/json", id=str(one), headers=(("trace", b"old"),))
             dlq.capture(message, BAD, source="orders")
     return [one["id"] for one in shell.letters()]
@@ -77,13 +77,13 @@ def test_a_patch_is_shown_on_a_sample_and_then_done(shell: Shell) -> None:
         "  @@ -1,4 +1,4 @@",
         "   {",
         '     "id": 0,',
-        '  -  "currency": "XXX"',
+        '  -  "currency": "ATS"',
         '  +  "currency": "EUR"',
         "   }",
         "and 3 letters more",
         "Would have changed 4 letters.",
     ]
-    assert bodies(shell)[0] == '{"id": 0, "currency": "XXX"}'
+    assert bodies(shell)[0] == '{"id": 0, "currency": "ATS"}'
     assert shell("edit", "source:orders", "--patch", "euros.json", "--yes").out.endswith("\nChanged 4 letters.\n")
     assert bodies(shell) == [f'{{"id":{one},"currency":"EUR"}}' for one in range(4)]
     again = shell("edit", "source:orders", "--patch-inline", EUROS, "--yes").out
@@ -133,7 +133,7 @@ def test_functions_change_values_and_types_check_them(shell: Shell) -> None:
     patch = '[{"op": "remove", "path": "/id"}]'
     out = shell("edit", "all", "--patch-inline", patch, "--type", "shop:Order", "--yes", status=1).out
     assert "the new body is no shop:Order: Object missing required field `id`" in out
-    assert bodies(shell)[1] == '{"id": 1, "currency": "XXX"}'
+    assert bodies(shell)[1] == '{"id": 1, "currency": "ATS"}'
 
 
 def test_in_json_it_is_one_object(shell: Shell) -> None:
@@ -154,20 +154,20 @@ def test_it_asks_before_it_changes_many(shell: Shell) -> None:
     assert shell.refused("edit", *ids, "--patch-inline", EUROS, "--json") == sentence
     seen, status = seen_on_a_terminal(shell, "edit", "all", "--patch-inline", EUROS, typed=b"n\n")
     assert ("Change 4 letters?" in seen, "Stopped." in seen, status) == (True, True, 130)
-    assert bodies(shell)[0] == '{"id": 0, "currency": "XXX"}'
+    assert bodies(shell)[0] == '{"id": 0, "currency": "ATS"}'
     seen, status = seen_on_a_terminal(shell, "edit", "all", "--patch-inline", EUROS, typed=b"y\n")
     assert re.search(r"\x1b\[32m +\+  \"currency\": \"EUR\"", seen), seen
-    assert re.search(r"\x1b\[31m +-  \"currency\": \"XXX\"", seen), seen
+    assert re.search(r"\x1b\[31m +-  \"currency\": \"ATS\"", seen), seen
     assert ("Changed 4 letters." in seen, status) == (True, 0)
 
 
 def test_one_letter_is_opened_in_an_editor_as_pretty_json(shell: Shell) -> None:
     first, *_ = filled(shell)
-    script = editor(shell, 'cp "$1" seen.txt; echo "$1" > name.txt; sed -i s/XXX/CHF/ "$1"')
+    script = editor(shell, 'cp "$1" seen.txt; echo "$1" > name.txt; sed -i s/ATS/CHF/ "$1"')
     out = shell("edit", first[:8], EDITOR=script).out
     assert out.startswith("1 letter matches: 1 would be changed\n")
     assert out.endswith("\nChanged 1 letter.\n")
-    assert (shell.folder / "seen.txt").read_text() == '{\n  "id": 0,\n  "currency": "XXX"\n}\n'
+    assert (shell.folder / "seen.txt").read_text() == '{\n  "id": 0,\n  "currency": "ATS"\n}\n'
     assert (shell.folder / "name.txt").read_text().strip().endswith(".json")
     assert bodies(shell)[0] == '{"id":0,"currency":"CHF"}'
     assert (
@@ -184,7 +184,7 @@ def test_a_text_is_opened_as_it_is(shell: Shell) -> None:
     assert bodies(shell) == ["bye"], "the end of a line that editors add is no part of it"
 
 
-@pytest.mark.parametrize("script", ["exit 0", 'touch "$1"', 'echo \'{"currency": "XXX", "id": 0}\' | cat > /dev/null'])
+@pytest.mark.parametrize("script", ["exit 0", 'touch "$1"', 'echo \'{"currency": "ATS", "id": 0}\' | cat > /dev/null'])
 def test_an_editor_that_changes_nothing_changes_nothing(script: str, shell: Shell) -> None:
     first, *_ = filled(shell)
     assert shell("edit", first, EDITOR=editor(shell, script)).out == "Nothing was changed.\n"

@@ -215,13 +215,13 @@ def test_json_comes_back_as_it_was() -> None:
 
 
 def test_differences_are_lines_of_pretty_json() -> None:
-    assert bodies(b'{"id":7,"currency":"XXX"}', b'{"id": 7, "currency": "EUR"}') == [
+    assert bodies(b'{"id":7,"currency":"ATS"}', b'{"id": 7, "currency": "EUR"}') == [
         "--- body",
         "+++ body",
         "@@ -1,4 +1,4 @@",
         " {",
         '   "id": 7,',
-        '-  "currency": "XXX"',
+        '-  "currency": "ATS"',
         '+  "currency": "EUR"',
         " }",
     ]

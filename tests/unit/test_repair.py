@@ -84,7 +84,7 @@ def tell(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-def order(name: str, body: bytes = b'{"currency": "XXX", "notes": []}', number: int = 0, **changes: Any) -> Letter:
+def order(name: str, body: bytes = b'{"currency": "ATS", "notes": []}', number: int = 0, **changes: Any) -> Letter:
     return letter(name, at=START + number * HOUR, body=body, content_type=JSON, **changes)
 
 
@@ -112,7 +112,7 @@ def test_a_plan_counts_and_shows_differences_and_changes_nothing(store: LetterSt
                     order("text", b"hello", 12),
                     order("done", number=13, status=Status.COMPLETED),
                     order("held", number=14),
-                    letter("theirs", namespace="theirs", body=b'{"currency": "XXX"}'),
+                    letter("theirs", namespace="theirs", body=b'{"currency": "ATS"}'),
                 ]
             )
             await store.claim(Claim(owner="bob", lease=HOUR, limit=1, what=(order("held").id,)))
@@ -144,7 +144,7 @@ def test_a_repair_does_what_its_plan_said_keeps_what_came_and_is_in_the_audit(st
             one = await found(dlq, "1")
             assert (one.body, one.content_type, one.status) == (b'{"currency":"EUR","notes":[]}', JSON, Status.PENDING)
             assert one.original is not None
-            assert one.original.body == b'{"currency": "XXX", "notes": []}'
+            assert one.original.body == b'{"currency": "ATS", "notes": []}'
             ended, began = await dlq.desk.audit()
             assert (began.by, began.act) == ("ann", "edit")
             assert began.subject == "namespace:default all"
@@ -180,11 +180,11 @@ def test_the_same_repair_twice_changes_nothing_more_even_one_that_adds(store: Le
             assert (await repaired(dlq, APPEND)).done == 1
             again = await repaired(dlq, APPEND)
             assert (again.done, again.already) == (0, 1)
-            assert (await found(dlq, "1")).body == b'{"currency":"XXX","notes":["mended"]}'
+            assert (await found(dlq, "1")).body == b'{"currency":"ATS","notes":["mended"]}'
             repair = repairs(dlq)
             forced = await repair.plan(APPEND, query=EVERYTHING, again=True)
             assert (await repair.carry_out(forced, by="ann")).done == 1
-            assert (await found(dlq, "1")).body == b'{"currency":"XXX","notes":["mended","mended"]}'
+            assert (await found(dlq, "1")).body == b'{"currency":"ATS","notes":["mended","mended"]}'
             await undone(dlq)
             assert (await repaired(dlq, APPEND)).done == 1, "after an undo it is to be done again"
 
@@ -217,9 +217,9 @@ def test_thousands_of_letters_cut_short_in_the_middle_and_given_again(store: Let
             again = await repaired(dlq, APPEND)
             assert (again.done, again.already) == (many - half, half)
             bodies = {(one.body, one.original is not None) async for one in dlq.find()}
-            assert bodies == {(b'{"currency":"XXX","notes":["mended"]}', True)}
+            assert bodies == {(b'{"currency":"ATS","notes":["mended"]}', True)}
             assert (await undone(dlq)).done == many
-            assert {one.body async for one in dlq.find()} == {b'{"currency": "XXX", "notes": []}'}
+            assert {one.body async for one in dlq.find()} == {b'{"currency": "ATS", "notes": []}'}
 
     tell(story())
 
@@ -319,9 +319,9 @@ def test_what_a_query_asks_of_bodies_may_be_what_is_repaired(store: LetterStore)
     async def story() -> None:
         async with house(store) as dlq:
             await store.put([*orders(40), order("other", b'{"currency": "USD"}', 50)])
-            became = await repaired(dlq, EUROS, query=At(Place.BODY, ("currency",), "XXX"))
+            became = await repaired(dlq, EUROS, query=At(Place.BODY, ("currency",), "ATS"))
             assert (became.matched, became.done) == (40, 40)
-            assert (await repaired(dlq, EUROS, query=At(Place.BODY, ("currency",), "XXX"))).matched == 0
+            assert (await repaired(dlq, EUROS, query=At(Place.BODY, ("currency",), "ATS"))).matched == 0
 
     tell(story())
 
@@ -343,12 +343,12 @@ def test_letters_can_be_named_and_those_that_are_not_there_are_told(store: Lette
 def test_large_bodies_in_files_are_repaired_and_put_back(store: LetterStore, tmp_path: Path) -> None:
     async def story() -> None:
         async with house(store, tmp_path / "bodies") as dlq:
-            large = msgspec.json.encode({"currency": "XXX", "notes": ["x" * 500]})
+            large = msgspec.json.encode({"currency": "ATS", "notes": ["x" * 500]})
             await dlq.capture(Message(body=large, content_type=JSON, id="1"), ValueError("bad"), source="orders")
             assert (await repaired(dlq, EUROS)).done == 1
             one = await found(dlq, "1")
             assert one.body_ref is not None
-            assert await dlq.body(one) == large.replace(b"XXX", b"EUR")
+            assert await dlq.body(one) == large.replace(b"ATS", b"EUR")
             shrunk = by_function(lambda value: {"currency": "EUR"})
             assert (await repaired(dlq, shrunk)).done == 1
             assert (await found(dlq, "1")).body == b'{"currency":"EUR"}'
@@ -387,7 +387,7 @@ def test_what_the_rules_would_redact_is_refused_before_anything_is_done(store: L
 def test_marks_of_redaction_must_be_mended_and_do_not_come_back(store: LetterStore) -> None:
     async def story() -> None:
         async with house(store, redaction=Redaction(presets=("emails",))) as dlq:
-            message = Message(body=b'{"mail": "ann@example.org", "currency": "XXX"}', content_type=JSON, id="1")
+            message = Message(body=b'{"mail": "ann@example.org", "currency": "ATS"}', content_type=JSON, id="1")
             await dlq.capture(message, ValueError("bad"), source="orders")
             assert (await found(dlq, "1")).redacted == ("body",)
             (reason,) = reasons(await repaired(dlq, EUROS))
@@ -463,8 +463,8 @@ def test_functions_get_values_letters_or_bytes_and_give_what_the_letter_becomes(
             await store.put(orders(1))
             for function, body in (
                 (in_place, b'{"currency":"EUR","notes":[]}'),
-                (by_letter, b'{"currency":"XXX","notes":[],"id":"0"}'),
-                (raw, b'{"CURRENCY": "XXX", "NOTES": []}'),
+                (by_letter, b'{"currency":"ATS","notes":[],"id":"0"}'),
+                (raw, b'{"CURRENCY": "ATS", "NOTES": []}'),
             ):
                 assert (await repaired(dlq, by_function(function))).done == 1
                 assert (await found(dlq, "0")).body == body
@@ -562,7 +562,7 @@ class Plain:
 def test_new_bodies_are_checked_by_types(kind: Any, reason: str) -> None:
     async def story() -> None:
         async with house(MemoryLetters()) as dlq:
-            await dlq.letters.put([order("good", b'{"currency": "XXX", "price": 5}'), order("bad", b'{"currency": "XXX"}', 1)])
+            await dlq.letters.put([order("good", b'{"currency": "ATS", "price": 5}'), order("bad", b'{"currency": "ATS"}', 1)])
             became = await repaired(
                 dlq, by_patch(Patch.read([{"op": "replace", "path": "/currency", "value": "EUR"}]), valid=by_type(kind))
             )

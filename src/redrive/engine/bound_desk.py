@@ -7,6 +7,7 @@ from uuid import UUID
 
 from redrive.model.errors import BadSettings
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.triage import Triage
 from redrive.ports.desk import Desk
 
 
@@ -50,6 +51,12 @@ class BoundDesk:
 
     async def tally(self, operation: UUID) -> dict[Entry, int]:
         return await (await self._own()).tally(operation)
+
+    async def say(self, triages: Sequence[Triage]) -> None:
+        await (await self._own()).say(triages)
+
+    async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
+        return await (await self._own()).said(namespace, fingerprints)
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         await (await self._own()).note(rows)

@@ -36,6 +36,7 @@ from redrive.engine.send import Sender
 from redrive.engine.settle import settle
 from redrive.engine.sweeping import Sweeping
 from redrive.engine.telemetry import SILENT, Telemetry
+from redrive.engine.triage import Triages
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import named
@@ -133,6 +134,7 @@ class DeadLetters(Sweeping):
             resolve=resolve or _unresolved,
             homes=targets or {},
         )
+        self.triage = Triages(desk, namespace)
         self.repairs = Repair(letters, desk, amend=self._amended, body_of=self.body, within=self.within, check=self._allowed)
         self._bulk = Bulk(letters, desk, self._holder.drop_bodies)
         self._rules = tuple(retention)

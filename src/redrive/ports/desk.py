@@ -7,10 +7,11 @@ from typing import Protocol
 from uuid import UUID
 
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.triage import Triage
 
 
 class Desk(Protocol):
-    """Keeps operations, their ledgers, the audit and running totals, durably."""
+    """Keeps operations, their ledgers, what was said of groups, the audit and running totals, durably."""
 
     async def identity(self) -> UUID:
         """This desk's own id, minted when it was made."""
@@ -48,6 +49,14 @@ class Desk(Protocol):
 
     async def tally(self, operation: UUID) -> dict[Entry, int]:
         """How many of an operation's rows there are of each entry that there are any of."""
+        ...
+
+    async def say(self, triages: Sequence[Triage]) -> None:
+        """Write what was said of groups, all or none; of the same group again replaces what was there."""
+        ...
+
+    async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
+        """What was said of groups of a namespace, by fingerprint: of these, or of all."""
         ...
 
     async def note(self, rows: Sequence[AuditRow]) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from msgspec.structs import replace
 
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.triage import Triage
 
 
 class MemoryDesk:
@@ -19,6 +20,7 @@ class MemoryDesk:
         self._id = uuid4()
         self._operations: dict[UUID, Operation] = {}
         self._ledger: dict[tuple[UUID, int], LedgerRow] = {}
+        self._said: dict[tuple[str, str], Triage] = {}
         self._audit: list[AuditRow] = []
         self._totals: Counter[str] = Counter()
 
@@ -56,6 +58,16 @@ class MemoryDesk:
 
     async def tally(self, operation: UUID) -> dict[Entry, int]:
         return dict(Counter(row.entry for row in self._ledger.values() if row.operation == operation))
+
+    async def say(self, triages: Sequence[Triage]) -> None:
+        self._said |= {(one.namespace, one.fingerprint): one for one in triages}
+
+    async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
+        return {
+            name: one
+            for (known, name), one in self._said.items()
+            if known == namespace and (fingerprints is None or name in fingerprints)
+        }
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         self._audit += [replace(row) for row in rows]

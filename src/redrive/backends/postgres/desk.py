@@ -11,8 +11,10 @@ from redrive.backends.postgres.database import Database
 from redrive.backends.postgres.rows import arrays, plain, restored_text
 from redrive.model.instant import instant, micros
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.triage import Triage
 
 _decode_operation = msgpack.Decoder(Operation).decode
+_decode_triage = msgpack.Decoder(Triage).decode
 
 
 class PostgresDesk:
@@ -105,6 +107,24 @@ class PostgresDesk:
     async def tally(self, operation: UUID) -> dict[Entry, int]:
         sql = f"SELECT entry, count(*) FROM {self._schema}.ledger WHERE operation = $1 GROUP BY entry"
         return {Entry(entry): count for entry, count in await self._database.read(sql, operation)}
+
+    async def say(self, triages: Sequence[Triage]) -> None:
+        latest = {
+            (plain(one.namespace), plain(one.fingerprint)): (plain(one.namespace), plain(one.fingerprint), msgpack.encode(one))
+            for one in triages
+        }
+        await self._database.write(
+            f"INSERT INTO {self._schema}.triage (namespace, fingerprint, data)"
+            " SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[])"
+            " ON CONFLICT (namespace, fingerprint) DO UPDATE SET data = excluded.data",
+            *arrays((latest[key] for key in sorted(latest)), 3),
+        )
+
+    async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
+        sql = f"SELECT data FROM {self._schema}.triage WHERE namespace = $1 AND ($2::text[] IS NULL OR fingerprint = ANY ($2))"
+        names = None if fingerprints is None else list(map(plain, fingerprints))
+        rows = await self._database.read(sql, plain(namespace), names)
+        return {one.fingerprint: one for one in (_decode_triage(data) for (data,) in rows)}
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         await self._database.write(

@@ -11,14 +11,16 @@ from uuid import UUID, uuid4
 from msgspec import msgpack
 
 from redrive.backends.sqlite.database import Database
-from redrive.backends.sqlite.rows import write_rows
+from redrive.backends.sqlite.rows import filled, marks, pieces, write_rows
 from redrive.model.instant import instant, micros
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.triage import Triage
 
 _LEDGER = ("operation", "number", "letter", "generation", "entry", "at", "detail")
 _AGAIN = f"ON CONFLICT (operation, number) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _LEDGER[2:])}"
 
 _decode_operation = msgpack.Decoder(Operation).decode
+_decode_triage = msgpack.Decoder(Triage).decode
 
 
 class SqliteDesk:
@@ -79,6 +81,21 @@ class SqliteDesk:
         sql = "SELECT entry, count(*) FROM ledger WHERE operation = ? GROUP BY entry"
         rows = await self._database.read(lambda connection: connection.execute(sql, [operation.bytes]).fetchall())
         return {Entry(entry): count for entry, count in rows}
+
+    async def say(self, triages: Sequence[Triage]) -> None:
+        await self._database.write(_say, triages)
+
+    async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
+        def query(connection: sqlite3.Connection) -> list[bytes]:
+            if fingerprints is None:
+                return [data for (data,) in connection.execute("SELECT data FROM triage WHERE namespace = ?", [namespace])]
+            found: list[bytes] = []
+            for some in pieces(list(fingerprints)):
+                sql = f"SELECT data FROM triage WHERE namespace = ? AND fingerprint IN ({marks(len(some))})"
+                found += [data for (data,) in connection.execute(sql, [namespace, *filled(some)])]
+            return found
+
+        return {one.fingerprint: one for one in map(_decode_triage, await self._database.read(query))}
 
     async def note(self, rows: Sequence[AuditRow]) -> None:
         await self._database.write(_note, rows)
@@ -141,6 +158,18 @@ def _record(connection: sqlite3.Connection, requests: list[Sequence[LedgerRow]])
         for row in chain.from_iterable(requests)
     ]
     write_rows(connection, "ledger", _LEDGER, rows, _AGAIN)
+    return [None] * len(requests)
+
+
+def _say(connection: sqlite3.Connection, requests: list[Sequence[Triage]]) -> list[None]:
+    rows = [(one.namespace, one.fingerprint, msgpack.encode(one)) for one in chain.from_iterable(requests)]
+    write_rows(
+        connection,
+        "triage",
+        ("namespace", "fingerprint", "data"),
+        rows,
+        "ON CONFLICT (namespace, fingerprint) DO UPDATE SET data = excluded.data",
+    )
     return [None] * len(requests)
 
 

@@ -16,7 +16,9 @@ from redrive.model.hours import hour_of, start_of
 from redrive.model.letter import Letter
 from redrive.model.query import Group
 from redrive.model.status import OPEN, Status
+from redrive.model.triage import Note, Standing, Triage
 from redrive.serve.cli.chart import axis, brief_number, joined, signed, sparkline
+from redrive.serve.cli.group_acts import told
 from redrive.serve.cli.groups import short_names
 from redrive.serve.cli.paper import STYLE, ago, error_text, heading, legible, letters_table, one_line
 
@@ -26,11 +28,24 @@ _OTHERS = 88
 _SOURCES = 10
 
 
-def groups_table(groups: Sequence[Group], *, width: int) -> Table:
+STANDING = {
+    Standing.OPEN: "",
+    Standing.ACKNOWLEDGED: "cyan",
+    Standing.ASSIGNED: "blue",
+    Standing.SNOOZED: "bright_black",
+    Standing.RESOLVED: "green",
+    Standing.REGRESSED: "bold red",
+}
+
+
+def groups_table(groups: Sequence[Group], standings: Sequence[Standing], *, width: int) -> Table:
     """A line a group; a narrow one leaves out what `redrive groups show` tells, for the error is what people want to see."""
     is_wide = width >= _WIDE
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not is_wide)
     table.add_column("group", style="bold", no_wrap=True, max_width=24, overflow="ellipsis")
+    has_said = any(standing is not Standing.OPEN for standing in standings)
+    if has_said:
+        table.add_column("state", no_wrap=True)
     table.add_column("letters", justify="right", no_wrap=True)
     if is_wide:
         table.add_column("by status", no_wrap=True, max_width=(width - _OTHERS) // 2, overflow="ellipsis")
@@ -43,8 +58,10 @@ def groups_table(groups: Sequence[Group], *, width: int) -> Table:
     table.add_column("last seen" if is_wide else "seen", no_wrap=True)
     # The only column that may wrap, so it alone gives way on a narrow terminal; its texts themselves do not wrap.
     table.add_column("failed with")
-    for group, name in zip(groups, short_names(group.fingerprint for group in groups), strict=True):
+    names = short_names(group.fingerprint for group in groups)
+    for group, standing, name in zip(groups, standings, names, strict=True):
         cells: list[RenderableType] = [Text(one_line(name))]
+        cells += [Text(standing.value, STANDING[standing])] if has_said else []
         if is_wide:
             cells += [f"{group.count:,}", _statuses(group), sparkline(group.hours, style="cyan"), _growth(group)]
             cells += [ago(group.first_seen), ago(group.last_seen)]
@@ -55,7 +72,15 @@ def groups_table(groups: Sequence[Group], *, width: int) -> Table:
     return table
 
 
-def group_story(group: Group, sources: Mapping[str, int], letters: Iterable[Letter], *, width: int) -> RenderableType:
+def group_story(
+    group: Group,
+    sources: Mapping[str, int],
+    letters: Iterable[Letter],
+    standing: Standing,
+    triage: Triage | None,
+    *,
+    width: int,
+) -> RenderableType:
     """Everything about one group, and its latest letters."""
     latest = list(letters)
     facts = Table.grid(padding=(0, 2))
@@ -66,6 +91,7 @@ def group_story(group: Group, sources: Mapping[str, int], letters: Iterable[Lett
         ("failed with", f"{group.error} ({group.category})"),
         ("", group.message),
         ("grouped", reason),
+        ("state", Text(legible(told(standing, triage)), STANDING[standing])),
         ("letters", Text(f"{group.count:,}: ").append_text(_statuses(group))),
         ("growth", _growth(group)),
         ("first seen", f"{group.first_seen:%Y-%m-%d %H:%M:%S} UTC ({ago(group.first_seen)})"),
@@ -76,9 +102,15 @@ def group_story(group: Group, sources: Mapping[str, int], letters: Iterable[Lett
         if value:
             facts.add_row(name, value if isinstance(value, Text) else Text(legible(value)))
     parts: list[RenderableType] = [Text(one_line(group.fingerprint), "bold"), _inset(facts), *_course(group, width)]
+    if triage is not None and triage.notes:
+        parts += [heading("notes"), *(_inset(_note(note)) for note in triage.notes)]
     if latest:
         parts += [heading("latest letters"), letters_table(latest, is_narrow=width < 100)]
     return Together(*parts)
+
+
+def _note(note: Note) -> Text:
+    return Text(f"{ago(note.at)}, {legible(note.by)}: ", "bright_black").append(legible(note.text), "default")
 
 
 def _course(group: Group, width: int) -> list[RenderableType]:

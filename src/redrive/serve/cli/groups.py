@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from redrive import blocking
 from redrive.model.language import parse
 from redrive.model.query import Field, Group, GroupOrder, Is
+from redrive.model.triage import Standing, Triage
+from redrive.serve.cli.group_acts import ACTS
 from redrive.serve.cli.options import (
     catch_up,
     config_option,
@@ -68,18 +70,34 @@ def command() -> None:
     show_default=True,
     help="What comes first; growth: in the last two hours against the two before.",
 )
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([standing.value for standing in Standing]),
+    multiple=True,
+    help="Only groups that stand so; repeatable.",
+)
 @limit_option
 @json_option
 @store_option
 @config_option
-def list_(query: tuple[str, ...], store: str | None, config: Path | None, order: str, limit: int | None, as_json: bool) -> None:
+def list_(
+    query: tuple[str, ...],
+    store: str | None,
+    config: Path | None,
+    order: str,
+    states: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+) -> None:
     """List the failures among letters, a line a group."""
     asked = parse(" ".join(query), datetime.now(UTC))
     with opened(store, config) as dlq:
         behind = catch_up(dlq, asked)
-        found = map(dlq.shown_group, dlq.groups(asked, order=GroupOrder(order), page=min(limit or 100, 100)))
+        all_groups = dlq.groups(asked, order=GroupOrder(order), page=min(limit or 100, 100))
+        found = (one for one in _standing(dlq, all_groups) if not states or one.standing in states)
         if as_json:
-            print_json("groups", map(group_shape, islice(found, limit or None)), behind)
+            print_json("groups", (one.shape for one in islice(found, limit or None)), behind)
             return
         from redrive.serve.cli.group_page import groups_table
         from redrive.serve.cli.paper import console
@@ -90,11 +108,30 @@ def list_(query: tuple[str, ...], store: str | None, config: Path | None, order:
         if not groups:
             paper.print(none_found(asked, store, config), markup=False, soft_wrap=True)
             return
-        paper.print(groups_table(groups, width=paper.width))
+        paper.print(groups_table([one.group for one in groups], [one.standing for one in groups], width=paper.width))
         if len(groups) == most and next(found, None) is not None:
             paper.print(f"The first {counted(most, 'group')}; --limit 0 shows all.")
         else:
-            paper.print(f"{counted(len(groups), 'group')}, {counted(sum(group.count for group in groups), 'letter')}.")
+            paper.print(f"{counted(len(groups), 'group')}, {counted(sum(one.group.count for one in groups), 'letter')}.")
+
+
+class Stood(Struct, frozen=True, kw_only=True):
+    """A group as people may see it, and how it stands."""
+
+    group: Group
+    standing: Standing
+    triage: Triage | None
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        return group_shape(self.group) | {"state": self.standing.value, "triage": to_builtins(self.triage)}
+
+
+def _standing(dlq: blocking.DeadLetters, groups: Iterator[Group]) -> Iterator[Stood]:
+    """Each group with how it stands, a page at a time."""
+    while some := list(islice(groups, 100)):
+        for group, (standing, triage) in zip(some, dlq.triage.of(some), strict=True):
+            yield Stood(group=dlq.shown_group(group), standing=standing, triage=triage)
 
 
 def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -122,19 +159,24 @@ def show(fingerprint: str, store: str | None, config: Path | None, limit: int, a
         query = Is(Field.GROUP, group.fingerprint)
         sources = _sources(dlq, group)
         letters = map(dlq.shown, islice(dlq.find(query, page=min(limit or 100, 100)), limit or None))
-        group = dlq.shown_group(group)
+        (stood,) = _standing(dlq, iter([group]))
+        group = stood.group
         if as_json:
-            shape = {"group": group_shape(group) | {"sources": sources}, "letters": list(map(letter_shape, letters))}
+            shape = {"group": stood.shape | {"sources": sources}, "letters": list(map(letter_shape, letters))}
             click.echo(to_json(shape))
             return
         from redrive.serve.cli.group_page import group_story
         from redrive.serve.cli.paper import console, legible
 
         paper = console()
-        paper.print(group_story(group, sources, letters, width=paper.width))
+        paper.print(group_story(group, sources, letters, stood.standing, stood.triage, width=paper.width))
         if 0 < limit < group.count:
             more = f"redrive ls --group {shlex.quote(legible(group.fingerprint))} --limit 0"
             paper.print(f"{limit:,} of {group.count:,} letters; {more} lists all.", markup=False, soft_wrap=True)
+
+
+for _command in ACTS:
+    command.add_command(_command)
 
 
 def _sources(dlq: blocking.DeadLetters, group: Group) -> dict[str, int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from redrive.engine.owner import person_name
 from redrive.model.operation import Entry, Operation
 from redrive.serve.cli.acts import say
 from redrive.serve.cli.operation_page import operation_page, operation_shape, operations_table, row_shape
@@ -69,7 +70,7 @@ def show(id: str, only: tuple[str, ...], as_json: bool, store: str | None, confi
 def pause(id: str, why: str, as_json: bool, store: str | None, config: Path | None) -> None:
     """Let an operation stop after the batch that is under way."""
     with opened(store, config) as dlq:
-        operation = dlq.operations.pause(dlq.operations.get(id).id, why=why)
+        operation = dlq.operations.pause(dlq.operations.get(id).id, why=why, by=person_name())
     _tell(operation, as_json, f"Paused; go on with: redrive ops resume {str(operation.id)[:8]}")
 
 
@@ -95,7 +96,7 @@ def resume(id: str, to: str | None, as_json: bool, store: str | None, config: Pa
 def cancel(id: str, why: str, as_json: bool, store: str | None, config: Path | None) -> None:
     """End an operation; what was not sent stays where it is."""
     with opened(store, config) as dlq:
-        operation = dlq.operations.cancel(dlq.operations.get(id).id, why=why)
+        operation = dlq.operations.cancel(dlq.operations.get(id).id, why=why, by=person_name())
     _tell(operation, as_json, f"Cancelled; {operation.left:,} were not sent and stay where they are.")
 
 

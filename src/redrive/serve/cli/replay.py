@@ -13,6 +13,7 @@ import click
 from redrive import blocking
 from redrive.engine.choose import RedrivePlan
 from redrive.engine.operate import Report
+from redrive.engine.owner import person_name
 from redrive.model.operation import Entry, Operation
 from redrive.model.query import And, Query
 from redrive.model.tempo import Tempo, rate_of, share_of
@@ -87,7 +88,9 @@ def command(
     with opened(store, config) as dlq:
         which = _which(dlq, query, filters)
         with bar("choosing", is_wanted=sys.stderr.isatty() and not as_json) as show:
-            plan = dlq.operations.plan(to, tempo=tempo, is_dry=dry_run, progress=lambda number: show(number, number), **which)
+            plan = dlq.operations.plan(
+                to, tempo=tempo, by=person_name(), is_dry=dry_run, progress=lambda number: show(number, number), **which
+            )
         is_asked = bool(plan.total) and not (dry_run or yes or len(which.get("ids") or ()) == 1)
         if is_asked and (as_json or not sys.stdin.isatty()):
             dlq.operations.forget(plan.operation.id)
@@ -172,7 +175,7 @@ def run(
 
     try:
         with bar("sending", is_wanted=sys.stderr.isatty() and not as_json) as show:
-            report = dlq.operations.run(operation.id, to=to, progress=progress)
+            report = dlq.operations.run(operation.id, to=to, by=person_name(), progress=progress)
     except KeyboardInterrupt:
         short = str(operation.id)[:8]
         click.echo(f"Paused; what was not sent is where it was. Go on with: redrive ops resume {short}", err=True)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation, OperationStatus
 from redrive.model.tempo import Tempo
+from redrive.model.triage import Note, Standing, Triage
 from redrive.ports.desk import Desk
 from redrive.testing.kit.clerk import Run
 from redrive.testing.kit.samples import START, occurrence
@@ -183,6 +184,23 @@ class DeskContract:
         assert run(desk.ledger(occurrence("1"))) == rows
         assert run(desk.ledger(occurrence("1"), after=997)) == rows[998:]
 
+    def test_what_was_said_of_a_group_comes_back_and_is_replaced(self, desk: Desk, run: Run) -> None:
+        notes = (Note(at=START, by="ann", text="seen \0é'\n"),)
+        one = Triage(
+            namespace="shop", fingerprint="a'\0é", said=Standing.SNOOZED, at=START, by="ann", until=START + _HOUR, notes=notes
+        )
+        two = Triage(namespace="shop", fingerprint="b", said=Standing.RESOLVED, at=START, by="bob", release="1.2")
+        other = replace(two, namespace="other", assignee="cy")
+        run(desk.say([one, two, other]))
+        assert run(desk.said("shop")) == {one.fingerprint: one, "b": two}
+        assert run(desk.said("shop", ["b", "c"])) == {"b": two}
+        assert run(desk.said("shop", [])) == run(desk.said("nobody")) == {}
+        later = replace(two, said=Standing.OPEN, at=START + _HOUR)
+        run(desk.say([two, later]))
+        assert run(desk.said("shop", ["b"])) == {"b": later}
+        assert run(desk.said("other")) == {"b": other}
+        run(desk.say([]))
+
     def test_the_audit_comes_latest_first_and_keeps_what_is_alike(self, desk: Desk, run: Run) -> None:
         assert run(desk.audit()) == []
         rows = [_note("discard", at=START + _HOUR), _note("discard"), _note("discard"), _note("restore", detail="\0,'\"\né")]
@@ -290,11 +308,13 @@ class DeskContract:
             run(desk.save([_operation("1")]))
             run(desk.record([_row(1), _row(2)]))
             run(desk.note([_note("a"), _note("b")]))
+            run(desk.say([Triage(namespace="shop", fingerprint="a", at=START, by="ann")]))
         with opener.open(tmp_path, run) as again:
             assert run(again.identity()) == identity
             assert run(again.operations()) == [_operation("1")]
             assert run(again.ledger(occurrence("1"))) == [_row(1), _row(2)]
             assert run(again.audit()) == [_note("b"), _note("a")]
+            assert set(run(again.said("shop"))) == {"a"}
 
 
 def _paged(desk: Desk, run: Run, limit: int) -> list[LedgerRow]:

@@ -26,6 +26,14 @@ CREATE TABLE {schema}.ledger (
 CREATE INDEX ledger_to_be_sent ON {schema}.ledger (operation, number) WHERE entry IN ('chosen', 'intended');
 CREATE INDEX ledger_undecided ON {schema}.ledger (operation, number) WHERE entry IN ('sent', 'unknown');
 
+-- What people have said of groups.
+CREATE TABLE {schema}.triage (
+    namespace   text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    data        bytea NOT NULL,
+    PRIMARY KEY (namespace, fingerprint)
+);
+
 CREATE TABLE {schema}.audit (
     seq     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at      bigint NOT NULL,

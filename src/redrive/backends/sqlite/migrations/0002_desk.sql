@@ -23,6 +23,14 @@ CREATE TABLE ledger (
 CREATE INDEX ledger_to_be_sent ON ledger (operation, number) WHERE entry IN ('chosen', 'intended');
 CREATE INDEX ledger_undecided ON ledger (operation, number) WHERE entry IN ('sent', 'unknown');
 
+-- What people have said of groups.
+CREATE TABLE triage (
+    namespace   TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    data        BLOB NOT NULL,
+    PRIMARY KEY (namespace, fingerprint)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY,
     at      INTEGER NOT NULL,
