@@ -184,7 +184,7 @@ def test_help_tells_of_the_listing_and_of_the_commands(shell: Shell) -> None:
     out = shell("groups", "--help").out
     assert "Usage: redrive groups [OPTIONS] [QUERY]..." in out
     assert "--order [last-seen|count|growth]" in out
-    assert re.search(rr"^  show +Show one group", out, re.MULTILINE)
+    assert re.search(r"^  show +Show one group", out, re.MULTILINE)
 
 
 def test_completion_knows_fingerprints(shell: Shell) -> None:
