@@ -64,7 +64,7 @@ def ran(shell: Shell) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
         cwd=shell.folder,
-        env=shell.environment | {"PYTHONDONTWRITEBYTECODE": "1"},
+        env=shell.environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -138,7 +138,7 @@ def test_what_was_read_is_written_and_read_again_unchanged() -> None:
 
 
 def test_what_was_written_means_the_same() -> None:
-    @effort(200)
+    @effort(80)
     @given(strategies.queries(), st.lists(strategies.letters() | strategies.arrivals(), min_size=3, max_size=6))
     def alike(query: Query, letters: list[object]) -> None:
         again = parse(spelled(query), NOW)
