@@ -300,6 +300,27 @@ def test_what_is_cancelled_is_over_and_what_was_not_sent_stays(tell: Tell) -> No
     tell(story)
 
 
+@pytest.mark.parametrize("word", ["pause", "cancel"])
+def test_who_pauses_or_cancels_at_the_last_moment_has_the_last_word(tell: Tell, word: str) -> None:
+    async def story(dlq: DeadLetters) -> None:
+        await many(dlq, 3)
+
+        async def send(messages: Sequence[Message]) -> list[Delivery]:
+            await getattr(dlq.operations, word)(plan.operation.id, why="wait")
+            return [WORKED] * len(messages)
+
+        plan = await dlq.operations.plan(Target(send), query=EVERYTHING)
+        report = await dlq.operations.run(plan.operation.id, to=Target(send))
+        assert (report.entries, report.stopped) == ({Entry.CONFIRMED: 3}, "wait")
+        ended = await dlq.operations.get(plan.operation.id)
+        assert ended.status == {"pause": OperationStatus.PAUSED, "cancel": OperationStatus.CANCELLED}[word]
+        assert ended.entries == {Entry.CONFIRMED: 3}
+        if word == "pause":
+            assert (await dlq.operations.run(plan.operation.id, to=Target(send))).entries == {Entry.CONFIRMED: 3}
+
+    tell(story)
+
+
 def test_a_target_that_is_gone_pauses_it_and_nothing_is_lost(tell: Tell) -> None:
     async def story(dlq: DeadLetters) -> None:
         ids = await many(dlq, 6)

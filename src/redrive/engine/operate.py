@@ -127,8 +127,8 @@ class Runner:
         except RedriveError as error:
             ended = _Halt(OperationStatus.PAUSED, str(error))
         finally:
-            with suppress(StoreError):
-                await asyncio.shield(self._become(ended.status, ended.why))
+            with suppress(StoreError, _Halt):
+                await asyncio.shield(self._end(ended.status, ended.why))
         return self.operation
 
     @property
@@ -177,8 +177,9 @@ class Runner:
                 worker.cancel()
             await asyncio.wait(workers)
             raise
-        for worker in workers:
-            worker.result()
+        errors = [error for worker in workers if (error := worker.exception()) is not None]
+        if errors:
+            raise errors[0]
 
     async def _take(self, number: int) -> list[LedgerRow]:
         """The rows that come next; none when all were taken, or when it is to end."""
@@ -321,31 +322,40 @@ class Runner:
         await self._observe()
         await self._become(OperationStatus.RUNNING)
 
-    async def _become(self, status: OperationStatus, why: str = "") -> None:
-        """Write down how it stands; raises `_Halt` when somebody else has said otherwise."""
-        while True:
+    async def _become(self, status: OperationStatus) -> None:
+        """Write down that it runs, and how far it is; raises `_Halt` when somebody else has said otherwise."""
+        while not await self._written(status, ""):
             known = self.operation
-            is_over = status in (OperationStatus.FINISHED, OperationStatus.CANCELLED)
-            now = datetime.now(UTC)
-            after = replace(
-                known,
-                status=status,
-                why=why,
-                seen_at=now,
-                finished_at=now if is_over else None,
-                entries=dict(+self._entries) or known.entries,
-            )
-            if await self._desk.change(known, after):
-                self.operation = after
-                return
-            latest = await self._desk.operation(known.id)
-            if latest is None:
-                raise _Halt(OperationStatus.CANCELLED, "it was forgotten")
-            self.operation = latest
-            if latest.status is not known.status and latest.status is not status:
-                if status is OperationStatus.RUNNING and known.status is OperationStatus.RUNNING:
+            await self._read_again()
+            latest = self.operation
+            if latest.status not in (known.status, status):
+                if known.status is OperationStatus.RUNNING:
                     raise _Halt(latest.status, latest.why)
                 ensure_step(latest, status)
+
+    async def _end(self, status: OperationStatus, why: str) -> None:
+        """Write down how it ended; whoever paused or cancelled it meanwhile has the last word."""
+        while True:
+            is_ours = self.operation.status is OperationStatus.RUNNING
+            if await self._written(*((status, why) if is_ours else (self.operation.status, self.operation.why))):
+                return
+            await self._read_again()
+
+    async def _written(self, status: OperationStatus, why: str) -> bool:
+        known, now = self.operation, datetime.now(UTC)
+        is_over = status in (OperationStatus.FINISHED, OperationStatus.CANCELLED)
+        entries = dict(+self._entries) or known.entries
+        after = replace(known, status=status, why=why, seen_at=now, finished_at=now if is_over else None, entries=entries)
+        if not await self._desk.change(known, after):
+            return False
+        self.operation = after
+        return True
+
+    async def _read_again(self) -> None:
+        latest = await self._desk.operation(self.operation.id)
+        if latest is None:
+            raise _Halt(OperationStatus.CANCELLED, "it was forgotten")
+        self.operation = latest
 
 
 def _by_target(ready: Sequence[Addressed]) -> list[tuple[Transport, list[Ready]]]:
