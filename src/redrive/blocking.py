@@ -239,6 +239,12 @@ class Operations:
     ) -> Report:
         return self._bridge.run_on_loop(self._operations.run(id, to=to, by=by, progress=progress))
 
+    def schedule(self, id: UUID, at: datetime, *, by: str | None = None) -> Operation:
+        return self._bridge.run(self._operations.schedule(id, at, by=by))
+
+    def due(self, now: datetime) -> list[Operation]:
+        return self._bridge.run(self._operations.due(now))
+
     def pause(self, id: UUID, *, why: str = "", by: str | None = None) -> Operation:
         return self._bridge.run(self._operations.pause(id, why=why, by=by))
 
@@ -378,6 +384,10 @@ class RetryProcessor(_Background):
 
 class Housekeeper(_Background):
     """`redrive.engine.housekeeper.Housekeeper` for blocking code."""
+
+
+class Dispatcher(_Background):
+    """`redrive.engine.dispatcher.Dispatcher` for blocking code: it works on a loop of its own."""
 
 
 class DeadLetters:
@@ -548,6 +558,9 @@ class DeadLetters:
         self, rules: Sequence[RetentionRule | str] | None = None, *, now: datetime | None = None, by: str | None = None
     ) -> list[Retained]:
         return self._dlq.bridge.run_on_loop(self._dlq.retain(rules, now=now, by=by))
+
+    def dispatcher(self, *, by: str | None = None) -> Dispatcher:
+        return Dispatcher(self._dlq.dispatcher(by=by), self._dlq.bridge)
 
     def housekeeper(
         self,

@@ -214,3 +214,28 @@ def test_targets_of_the_environment_are_pairs_and_their_logins_are_shown_nowhere
     assert "p4ss" not in out + shell("config", **environ).out
     wrong = shell.refused("config", REDRIVE_TARGETS="orders py:shop:work")
     assert "must be a target for each source, such as orders=py:shop.orders:handle" in wrong
+
+
+def test_a_replay_is_scheduled_and_begun_by_redrive_up(shell: Shell) -> None:
+    filled(shell)
+    shell.module("shop", HANDLER)
+    out = shell("replay", "all", "--yes", "--to", "py:shop:work", "--at", "1ms").out
+    assert "it begins then where redrive up runs" in out
+    listed, *_ = shell("ops", "ls", "--json").json["operations"]
+    assert listed["status"] == "scheduled"
+    assert "scheduled" in shell("ops", "show", listed["id"]).out
+    running = shell.start("up", "--listen", "127.0.0.1:0")
+    eventually(lambda: shell("ops", "show", listed["id"], "--json").json["operation"]["status"] == "finished")
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert f"operation {listed['id'][:8]}: 2 confirmed" in err
+    assert len((shell.folder / "seen.txt").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("soon", "'soon' is not a time"), ("25:00", "'25:00' is not a time"), ("2020-01-01T00:00", "is over; say a time")],
+)
+def test_a_time_that_is_none_or_over_is_refused(shell: Shell, text: str, sentence: str) -> None:
+    filled(shell)
+    assert sentence in shell.refused("replay", "all", "--to", "py:json:loads", "--at", text)

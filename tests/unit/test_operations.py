@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -36,7 +37,7 @@ from redrive.model.query import Field, Is
 from redrive.model.status import Act
 from redrive.model.tempo import Tempo, rate_of, share_of
 from redrive.testing import START
-from tests.unit.targets import BAD, Target, Tell, answering, captured, teller
+from tests.unit.targets import BAD, Target, Tell, answering, captured, teller, until
 
 WORKED = Delivered(confirmed=True)
 FAILED = Refused(failure=Failure(type="x.Y", message="still down"))
@@ -60,6 +61,10 @@ def always(delivery: Delivery) -> Target:
         return [delivery] * len(messages)
 
     return Target(send)
+
+
+async def is_finished(dlq: DeadLetters, id: UUID) -> bool:
+    return (await dlq.operations.get(id)).status is OperationStatus.FINISHED
 
 
 def test_what_was_shown_is_what_is_moved(tell: Tell) -> None:
@@ -498,3 +503,59 @@ def test_what_is_over_stays_over(one: OperationStatus, other: OperationStatus) -
     else:
         with pytest.raises(RedriveError):
             ensure_step(operation, other)
+
+
+def test_a_scheduled_operation_begins_when_its_time_has_come(tell: Tell) -> None:
+    async def story(dlq: DeadLetters) -> None:
+        await many(dlq, 3)
+        later = await dlq.operations.plan("py:builtins:repr", query=EVERYTHING)
+        plan = await dlq.operations.plan("py:builtins:repr", query=EVERYTHING)
+        now = datetime.now(UTC)
+        await dlq.operations.schedule(later.operation.id, now + timedelta(hours=1))
+        scheduled = await dlq.operations.schedule(plan.operation.id, now)
+        assert scheduled.status is OperationStatus.SCHEDULED
+        assert [one.id for one in await dlq.operations.due(now)] == [plan.operation.id]
+        async with dlq.dispatcher():
+            await until(partial(is_finished, dlq, plan.operation.id))
+        assert (await dlq.operations.get(plan.operation.id)).entries == {Entry.CONFIRMED: 3}
+        assert (await dlq.operations.get(later.operation.id)).status is OperationStatus.SCHEDULED
+        with pytest.raises(BadSettings, match="must have a zone"):
+            await dlq.operations.schedule(later.operation.id, datetime(2030, 1, 1))  # noqa: DTZ001 - that is the mistake
+
+    tell(story)
+
+
+def test_an_operation_that_cannot_be_begun_is_told_of_and_the_next_one_runs(tell: Tell) -> None:
+    async def story(dlq: DeadLetters) -> None:
+        await many(dlq, 2)
+        now = datetime.now(UTC)
+        gone = await dlq.operations.plan("py:builtins:repr", query=EVERYTHING)
+        await dlq.desk.save([replace(gone.operation, target="py:nowhere:at_all")])
+        fine = await dlq.operations.plan("py:builtins:repr", query=EVERYTHING)
+        for plan in (gone, fine):
+            await dlq.operations.schedule(plan.operation.id, now)
+        async with dlq.dispatcher():
+            await until(partial(is_finished, dlq, fine.operation.id))
+        cancelled = await dlq.operations.get(gone.operation.id)
+        assert cancelled.status is OperationStatus.CANCELLED
+        assert "cannot import 'nowhere'" in cancelled.why
+
+    tell(story)
+
+
+def test_a_dispatcher_that_stops_pauses_what_is_under_way(tell: Tell) -> None:
+    async def story(dlq: DeadLetters) -> None:
+        await many(dlq, 40)
+        plan = await dlq.operations.plan("py:builtins:repr", query=EVERYTHING, tempo=Tempo(rate=10))
+        await dlq.operations.schedule(plan.operation.id, datetime.now(UTC))
+
+        async def has_begun() -> bool:
+            return (await dlq.desk.tally(plan.operation.id)).get(Entry.CONFIRMED, 0) > 0
+
+        async with dlq.dispatcher():
+            await until(has_begun)
+        paused = await dlq.operations.get(plan.operation.id)
+        assert (paused.status, paused.why) == (OperationStatus.PAUSED, "interrupted")
+        assert 0 < paused.entries[Entry.CONFIRMED] < 40
+
+    tell(story)

@@ -21,6 +21,7 @@ from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.confirm import confirmed
 from redrive.engine.course import Course
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
+from redrive.engine.dispatcher import Dispatcher
 from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard, redelivering
@@ -257,6 +258,10 @@ class DeadLetters(Sweeping):
         chosen = Is(Field.SOURCE, source) if source is not None else query
         plan = await self.operations.plan(to, ids=ids, query=chosen, tempo=tempo, by=by)
         return await self.operations.run(plan.operation.id, to=to, by=by)
+
+    def dispatcher(self, *, by: str | None = None) -> Dispatcher:
+        """What begins scheduled operations when their time has come: `async with dlq.dispatcher():`."""
+        return Dispatcher(self.operations, by=by or owner_name())
 
     def processor(
         self,

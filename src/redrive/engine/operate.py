@@ -109,7 +109,7 @@ class Runner:
 
     async def run(self) -> Operation:
         """Until nothing is left to be sent, or something stops it; how it stands then."""
-        is_gone_on_with = self.operation.status is not OperationStatus.PLANNED
+        is_gone_on_with = self.operation.status not in (OperationStatus.PLANNED, OperationStatus.SCHEDULED)
         await self._become(OperationStatus.RUNNING)
         self._entries = Counter(await self._desk.tally(self.operation.id))
         first = await self._desk.ledger(self.operation.id, entries=TO_BE_SENT, limit=1) if is_gone_on_with else []

@@ -28,6 +28,11 @@ from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 
 _EVERY_LETTER = 2**62
+_LOOKED_AT = 10_000
+"""Operations that are looked through, latest first."""
+
+
+_NEW = frozenset({OperationStatus.PLANNED, OperationStatus.SCHEDULED})
 
 
 class Operations:
@@ -127,10 +132,22 @@ class Operations:
             lease=self._lease,
             progress=progress,
         )
-        await self._note(operation, "begin" if operation.status is OperationStatus.PLANNED else "resume", who)
+        await self._note(operation, "begin" if operation.status in _NEW else "resume", who)
         ended = await runner.run()
         await self._note(ended, ended.status.value, who)
         return runner.report
+
+    async def schedule(self, id: UUID, at: datetime, *, by: str | None = None) -> Operation:
+        """Let an operation that was planned begin by itself, not before this instant, where a dispatcher runs (`redrive up`)."""
+        if at.tzinfo is None:
+            raise BadSettings("the time to begin must have a zone, e.g. datetime.now(UTC) + timedelta(hours=8)")
+        return await self._turn(id, OperationStatus.SCHEDULED, "", by, begins_at=at)
+
+    async def due(self, now: datetime) -> list[Operation]:
+        """The scheduled operations whose time has come, the first planned first."""
+        known = await self._desk.operations(limit=_LOOKED_AT)
+        is_due = [one for one in known if one.status is OperationStatus.SCHEDULED and one.begins_at and one.begins_at <= now]
+        return is_due[::-1]
 
     async def pause(self, id: UUID, *, why: str = "", by: str | None = None) -> Operation:
         """Let an operation stop after the batch that is under way, to be gone on with."""
@@ -143,7 +160,7 @@ class Operations:
     async def forget(self, id: UUID) -> None:
         """Forget an operation that never began, with what was chosen for it."""
         operation = await self.get(id)
-        if operation.status is not OperationStatus.PLANNED:
+        if operation.status not in _NEW:
             raise IllegalTransition(f"operation {str(id)[:8]} is {operation.status}: what it did is kept")
         await self._desk.drop(id)
 
@@ -153,7 +170,7 @@ class Operations:
             found = [operation] if (operation := await self._desk.operation(id)) is not None else []
         else:
             beginning = id.replace("-", "").lower()
-            known = await self._desk.operations(limit=10_000)
+            known = await self._desk.operations(limit=_LOOKED_AT)
             found = [one for one in known if beginning and one.id.hex.startswith(beginning)]
         if not found:
             raise UnknownOperation(f"there is no operation {id}")
@@ -186,12 +203,15 @@ class Operations:
     def _addresses(self, to: To | Mapping[str, To]) -> Addresses:
         return Addresses(to, self._resolve, self._homes)
 
-    async def _turn(self, id: UUID, status: OperationStatus, why: str, by: str | None) -> Operation:
+    async def _turn(
+        self, id: UUID, status: OperationStatus, why: str, by: str | None, *, begins_at: datetime | None = None
+    ) -> Operation:
         while True:
             before = await self.get(id)
             ensure_step(before, status)
             is_over = status is OperationStatus.CANCELLED
-            after = replace(before, status=status, why=why, finished_at=datetime.now(UTC) if is_over else None)
+            ended = datetime.now(UTC) if is_over else None
+            after = replace(before, status=status, why=why, finished_at=ended, begins_at=begins_at or before.begins_at)
             if await self._desk.change(before, after):
                 await self._note(after, status.value, by or owner_name())
                 return after

@@ -67,6 +67,8 @@ DEPARTED = frozenset({Entry.SENT, Entry.CONFIRMED, Entry.FAILED, Entry.UNKNOWN})
 class OperationStatus(StrEnum):
     PLANNED = "planned"
     """Its letters are chosen; nobody has said that it may begin."""
+    SCHEDULED = "scheduled"
+    """It begins by itself when its time has come, where a dispatcher runs."""
     RUNNING = "running"
     PAUSED = "paused"
     """By a person, or by itself; it goes on where it was."""
@@ -76,7 +78,8 @@ class OperationStatus(StrEnum):
 
 
 STEPS: dict[OperationStatus, frozenset[OperationStatus]] = {
-    OperationStatus.PLANNED: frozenset({OperationStatus.RUNNING, OperationStatus.CANCELLED}),
+    OperationStatus.PLANNED: frozenset({OperationStatus.SCHEDULED, OperationStatus.RUNNING, OperationStatus.CANCELLED}),
+    OperationStatus.SCHEDULED: frozenset({OperationStatus.RUNNING, OperationStatus.CANCELLED}),
     OperationStatus.RUNNING: frozenset({OperationStatus.PAUSED, OperationStatus.FINISHED, OperationStatus.CANCELLED}),
     OperationStatus.PAUSED: frozenset({OperationStatus.RUNNING, OperationStatus.CANCELLED}),
     OperationStatus.FINISHED: frozenset(),
@@ -100,6 +103,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     status: OperationStatus = OperationStatus.PLANNED
     why: str = ""
     """Why it stands as it does, where that needs saying."""
+    begins_at: datetime | None = None
+    """Not before then, where it is scheduled."""
     seen_at: datetime | None = None
     """When whoever runs it last said so."""
     finished_at: datetime | None = None

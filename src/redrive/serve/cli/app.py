@@ -36,6 +36,7 @@ COMMANDS = {
     "discard": "Give letters up, for a reason.",
     "purge": "Remove letters for good.",
     "export": "Write letters out as lines of JSON, whole and without loss.",
+    "import": "Put letters that were exported into the store, as they are.",
     "copy": "Move house: copy all letters to another store, and verify them.",
     "config": "Print every setting and where it came from.",
     "doctor": "Check that everything is in order.",

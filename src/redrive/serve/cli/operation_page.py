@@ -30,6 +30,7 @@ _WORDS = {
 }
 _STYLES = {
     OperationStatus.PLANNED: "cyan",
+    OperationStatus.SCHEDULED: "cyan",
     OperationStatus.RUNNING: "blue",
     OperationStatus.PAUSED: "yellow",
     OperationStatus.FINISHED: "green",
@@ -155,6 +156,8 @@ def operation_page(operation: Operation, rows: Iterable[LedgerRow]) -> Renderabl
     if operation.query:
         about.add_row("query", Text(legible(operation.query)))
     about.add_row("begun", f"{operation.started_at:%Y-%m-%d %H:%M:%S} UTC, {ago(operation.started_at)}")
+    if operation.begins_at and operation.status is OperationStatus.SCHEDULED:
+        about.add_row("begins", f"{operation.begins_at:%Y-%m-%d %H:%M:%S} UTC")
     if operation.finished_at:
         took = operation.finished_at - operation.started_at
         about.add_row("ended", f"{operation.finished_at:%Y-%m-%d %H:%M:%S} UTC, after {brief(took)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from redrive import blocking
 from redrive.engine.choose import RedrivePlan
 from redrive.engine.operate import Report
 from redrive.engine.owner import person_name
+from redrive.model.duration import duration
 from redrive.model.operation import Entry, Operation
 from redrive.model.query import And, Query
 from redrive.model.tempo import Tempo, rate_of, share_of
 from redrive.serve.cli.acts import STOPPED, asked, bar, letters, say
-from redrive.serve.cli.operation_page import outcomes, plan_page, plan_shape, report_shape
+from redrive.serve.cli.operation_page import operation_shape, outcomes, plan_page, plan_shape, report_shape
 from redrive.serve.cli.options import (
     Duration,
     chosen,
@@ -62,6 +63,9 @@ _ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
 @click.option(
     "--max-rounds", type=click.IntRange(1), default=5, show_default=True, help="Quarantine what has gone round so often."
 )
+@click.option(
+    "--at", "begins_at", metavar="TIME", help="Begin then, where `redrive up` runs: 03:00, 2h from now, or an ISO time."
+)
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @yes_option
 @json_option
@@ -70,6 +74,7 @@ _ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
 def command(
     query: tuple[str, ...],
     to: str,
+    begins_at: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -83,6 +88,7 @@ def command(
     see `redrive ops`.
     """
     tempo = _tempo(options)
+    when = None if begins_at is None else _moment(begins_at, datetime.now(UTC))
     filters = {name: value for name, value in options.items() if name not in _TEMPO}
     sys.path.insert(0, str(Path.cwd()))
     with opened(store, config) as dlq:
@@ -103,6 +109,8 @@ def command(
             return _nothing(dlq, plan, as_json=as_json, dry_run=dry_run)
         if is_asked:
             _confirm(dlq, plan)
+        if when is not None:
+            return _scheduled(dlq, plan, when, as_json=as_json)
         return run(dlq, plan.operation, as_json=as_json, plan=plan, to=to)
 
 
@@ -121,6 +129,36 @@ def _tempo(options: dict[str, Any]) -> Tempo:
         keeps_order=options["keep_order"],
         max_rounds=options["max_rounds"],
     )
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """When it is to begin: so long from now, at this time of day here, or at an ISO time."""
+    if (length := duration(text)) is not None:
+        return now + length
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}", text):
+            here = now.astimezone()
+            hour, minute = map(int, text.split(":"))
+            at = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return (at if at > here else at + timedelta(days=1)).astimezone(UTC)
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"'{text}' is not a time; write 03:00, 2h (from now) or 2026-01-31T03:00.") from None
+    at = (given if given.tzinfo else given.astimezone()).astimezone(UTC)
+    if at <= now:
+        raise click.UsageError(f"'{text}' is over; say a time that is still to come.")
+    return at
+
+
+def _scheduled(dlq: blocking.DeadLetters, plan: RedrivePlan, when: datetime, *, as_json: bool) -> int:
+    operation = dlq.operations.schedule(plan.operation.id, when, by=person_name())
+    if as_json:
+        click.echo(to_json({"operation": operation_shape(operation), "plan": plan_shape(plan)}))
+    else:
+        short = str(operation.id)[:8]
+        say(f"Scheduled for {when.astimezone():%Y-%m-%d %H:%M %Z}: it begins then where redrive up runs.", "green")
+        say(f"Before that: redrive ops resume {short} begins at once, redrive ops cancel {short} ends it.")
+    return 0
 
 
 def _which(dlq: blocking.DeadLetters, words: tuple[str, ...], filters: dict[str, Any]) -> dict[str, Any]:

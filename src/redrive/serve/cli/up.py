@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,15 +21,20 @@ from redrive.settings import Settings, masked
 
 @click.command("up")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:2319]")
-@click.option("--no-housekeeping", is_flag=True, help="Leave what the store puts off, and the retention rules, to others.")
+@click.option(
+    "--no-housekeeping", is_flag=True, help="Leave what the store puts off, retention rules and scheduled replays to others."
+)
 @json_option
 @store_option
 @config_option
 def command(listen: str | None, no_housekeeping: bool, as_json: bool, store: str | None, config: Path | None) -> None:
     """Stay up: serve /health/live, /health/ready and /metrics until Ctrl-C or SIGTERM.
 
-    Behind, it keeps house: indexes texts, sums up counts, gives back space, and runs the retention rules of the settings.
+    Behind, it keeps house: indexes texts, sums up counts, gives back space, runs the retention rules of the settings, and begins
+    replays that were scheduled.
     """
+    # Targets of scheduled replays are found from here, as they are by `redrive replay`.
+    sys.path.insert(0, str(Path.cwd()))
     stay_up(loaded(store, config, listen=listen).settings, as_json=as_json, keeps_house=not no_housekeeping)
 
 
@@ -38,10 +44,10 @@ def stay_up(settings: Settings, *, as_json: bool = False, keeps_house: bool = Tr
 
 
 def _listen_to_housekeeping() -> None:
-    """What retention removes is announced: here on standard error, unless somebody listens already."""
+    """What is done behind is announced: here on standard error, unless somebody listens already."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    for name in ("redrive.retention", "redrive.housekeeper"):
+    for name in ("redrive.retention", "redrive.housekeeper", "redrive.dispatcher"):
         if not (logger := logging.getLogger(name)).hasHandlers():
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
@@ -75,7 +81,7 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
                     if keeps_house and settings.retention:
                         click.echo(f"  {_announced(settings.retention)}")
 
-            async with dlq.housekeeper() if keeps_house else nullcontext():
+            async with dlq.housekeeper() if keeps_house else nullcontext(), dlq.dispatcher() if keeps_house else nullcontext():
                 await serve(surface, listening, when_up=when_up)
     if not as_json:
         click.echo("redrive is down.")
