@@ -179,6 +179,10 @@ def _has(column: str, phrase: str) -> str:
     common word is found by going through the newest letters, one of a rare word by the index. A word is letters and digits only.
     """
     exact = f"strpos({column}, '{needle(phrase)}') > 0"
-    if not (wanted := [f"'{word}'" for word in sorted(set(words(phrase)))]):
+    found = words(phrase)
+    if not found:
         return exact
-    return f"(string_to_array(btrim({column}), ' ') @> ARRAY[{', '.join(wanted)}] AND {exact})"
+    wanted = ", ".join(f"'{word}'" for word in sorted(set(found)))
+    among = f"string_to_array(btrim({column}), ' ') @> ARRAY[{wanted}]"
+    # Of one word there is no order to look at.
+    return among if len(found) == 1 else f"({among} AND {_likely(exact)})"

@@ -1,4 +1,4 @@
-"""`redrive export`: letters out as lines of JSON, or one as a regression test."""
+"""`redrive export`: letters out as lines of JSON or CloudEvents, or one as a regression test."""
 
 from __future__ import annotations
 
@@ -26,14 +26,25 @@ from redrive.model.redaction import SECRET_HEADERS
 from redrive.model.status import Status
 from redrive.ports.files import sync_folder
 from redrive.serve.cli.acts import STOPPED, Show, bar, letters
+from redrive.serve.cli.cloud_events import event_of
 from redrive.serve.cli.lines import line_of
 from redrive.serve.cli.options import complete_ids, config_option, loaded, opened, store_option
+
+_FORMS = {"lines": line_of, "cloudevents": event_of}
 
 
 @click.command("export")
 @click.argument("query", nargs=-1)
 @click.option(
     "--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE; it is there when it is whole."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_FORMS)),
+    default="lines",
+    show_default=True,
+    help="What a line is: a letter, or a CloudEvent 1.0 that holds one.",
 )
 @click.option(
     "--pytest",
@@ -48,6 +59,7 @@ from redrive.serve.cli.options import complete_ids, config_option, loaded, opene
 def command(
     query: tuple[str, ...],
     output: Path | None,
+    form: str,
     tested: str | None,
     handler: str | None,
     store: str | None,
@@ -55,8 +67,9 @@ def command(
 ) -> int:
     """Write the letters that answer QUERY, or all, as lines of JSON: one whole letter a line, the oldest first.
 
-    This is the raw data, for its owner: nothing is redacted or left out, and bodies are there. docs/moving.md says what a line
-    holds. With --pytest, write one letter as a regression test for the handler: see docs/trying.md.
+    This is the raw data, for its owner: nothing is redacted or left out, and bodies are there. `redrive import` reads it back;
+    docs/moving.md says what a line holds. With --pytest, write one letter as a regression test for the handler: see
+    docs/trying.md.
     """
     if tested is not None:
         if query:
@@ -68,6 +81,7 @@ def command(
         raise click.UsageError("--handler goes with --pytest ID: letters as lines of JSON need none.")
     question = parse(" ".join(query), datetime.now(UTC))
     settings = loaded(store, config).settings
+    written_as = _FORMS[form]
     written = held = failed = 0
 
     async def run(out: BinaryIO, show: Show) -> None:
@@ -78,7 +92,7 @@ def command(
                 async for page in pages:
                     for letter in page:
                         try:
-                            out.write(line_of(await _whole(dlq, letter)))
+                            out.write(written_as(await _whole(dlq, letter)))
                         except StoreError as error:
                             if error.transient:
                                 raise

@@ -41,7 +41,7 @@ def letter_of(line: bytes) -> Letter:
             shape.pop(name, None)
         _unpack(shape)
         if exact is not None:
-            shape["metadata"] = msgpack.decode(b64decode(exact))
+            shape["metadata"] = msgpack.decode(b64decode(exact, validate=True))
         return convert(shape, Letter, builtin_types=(bytes,))
     except (DecodeError, ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadSettings(f"this line holds no letter: {error}") from error
@@ -65,7 +65,7 @@ def _headers(shapes: list[dict[str, Any]]) -> list[tuple[str, bytes]]:
 
 def _to_bytes(shape: dict[str, Any], name: str) -> None:
     if (packed := shape.pop(f"{name}_base64", None)) is not None:
-        shape[name] = b64decode(packed)
+        shape[name] = b64decode(packed, validate=True)
     elif isinstance(text := shape.get(name), str):
         shape[name] = text.encode()
 
