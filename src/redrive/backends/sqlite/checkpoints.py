@@ -16,6 +16,7 @@ from redrive.model.errors import StoreError
 
 _LITTLE = 1024 * 1024
 """Bytes that are copied while writers wait."""
+_MUCH = 3
 _PAGE = 4096
 _PATIENCE_SECONDS = 0.05
 """How long new readers wait for those who are reading; nobody who writes waits for either."""
@@ -31,19 +32,35 @@ class Checkpoints:
         self._connections = connections
         self._leading = leading
         self._due = LOG_BYTES
+        self._is_anew = False
+        """All is copied; the log begins anew, and is cut, with the next commit."""
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def committed(self) -> None:
         """Somebody has committed: begin to copy if the log has grown long. Called by whoever holds the lead."""
+        self._is_anew = False
         size = self._size()
         if size <= LOG_BYTES:
             # The log has begun anew: SQLite cuts it to this length then.
             self._due = LOG_BYTES
-        elif size > self._due and (self._thread is None or not self._thread.is_alive()):
+        elif size > self._due:
             # Should somebody read for long, the log cannot begin anew; it is not copied again for every commit then.
             self._due = size + LOG_BYTES
-            self._thread = threading.Thread(target=self._copy, name="redrive-checkpoint", daemon=True)
-            self._thread.start()
+            self._start()
+
+    def catch_up(self) -> bool:
+        """Copy if there is much more in the log than should be, because somebody has read for long; is there?"""
+        if self._is_anew or self._size() <= _MUCH * LOG_BYTES:
+            return False
+        self._start()
+        return True
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._copy, name="redrive-checkpoint", daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
         """Wait for what is under way."""
@@ -65,13 +82,14 @@ class Checkpoints:
     def _begin_anew(self) -> None:
         """Copy the rest while nobody writes or reads here, for only then does the log begin anew."""
         with self._connections.readers_held_off(_PATIENCE_SECONDS) as is_quiet:
-            if not is_quiet:
+            if not is_quiet or self._connections.was_taken_away:
                 return
             with self._leading:
                 writer = self._connections.writer()
                 writer.execute("PRAGMA busy_timeout = 0")
                 try:
-                    writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                    is_busy, _, _ = writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+                    self._is_anew = not is_busy
                 finally:
                     writer.execute(f"PRAGMA busy_timeout = {TURN_SECONDS * 1000:.0f}")
 

@@ -25,7 +25,7 @@ from redrive.backends.sqlite.connections import Connections
 from redrive.backends.sqlite.errors import translated, translating
 from redrive.model.errors import AnswerLost, StoreCorrupt, StoreFull, StoreNotWritable, StoreUnavailable
 from redrive.model.instant import instant
-from redrive.ports.inline import is_inline
+from redrive.ports.inline import is_inline, pause
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -37,6 +37,8 @@ _EVERYBODYS = (StoreUnavailable, StoreFull, StoreCorrupt, StoreNotWritable)
 """Errors that would meet every request alike; all others are one request's own."""
 
 _GROUP_LIMIT = 1000
+_CATCH_UP_SECONDS = 1.0
+_LOOK_SECONDS = 0.01
 _READERS = 4
 
 
@@ -110,6 +112,13 @@ class Database:
         self._start()
         assert self._pool is not None
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, query)
+
+    async def catch_up(self) -> None:
+        """Before work that can wait: let the log be copied first where it has grown long, though not for ever. What is copied at
+        once holds up those who commit meanwhile."""
+        until = time.monotonic() + _CATCH_UP_SECONDS
+        while self._checkpoints.catch_up() and time.monotonic() < until:
+            await pause(_LOOK_SECONDS)
 
     def now(self, given: datetime | None) -> datetime:
         """The given instant, else this store's clock, which never goes back behind what it wrote."""

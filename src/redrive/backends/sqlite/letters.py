@@ -134,11 +134,13 @@ class SqliteLetters:
     async def purge(
         self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
     ) -> list[Letter]:
+        await self._database.catch_up()
         return await self._database.write(self._purge, ((query, limit, among), now))
 
     async def tidy(self, most: int = 200) -> Backlog:
         left = await self._database.read(upkeep.backlog)
         if left and most:
+            await self._database.catch_up()
             left = await self._database.write(upkeep.tidied, most)
             # The index of texts has grown by another part. What was to be done is done: should this fail, it is put off.
             with suppress(StoreError):
