@@ -37,7 +37,7 @@ _EVERYBODYS = (StoreUnavailable, StoreFull, StoreCorrupt, StoreNotWritable)
 """Errors that would meet every request alike; all others are one request's own."""
 
 _GROUP_LIMIT = 1000
-_CATCH_UP_SECONDS = 1.0
+_CATCH_UP_SECONDS = 0.05
 _LOOK_SECONDS = 0.01
 _READERS = 4
 
