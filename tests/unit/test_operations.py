@@ -559,3 +559,24 @@ def test_a_dispatcher_that_stops_pauses_what_is_under_way(tell: Tell) -> None:
         assert 0 < paused.entries[Entry.CONFIRMED] < 40
 
     tell(story)
+
+
+def test_letters_whose_turn_did_not_come_are_given_back(tell: Tell) -> None:
+    """A batch of two waves and two targets: the first call ends it, and nobody has to wait for the leases on the others."""
+
+    async def story(dlq: DeadLetters) -> None:
+        for number in range(3):
+            await captured(dlq, Message(body=b"x", id=str(number), key=b"k"), source="orders")
+        await captured(dlq, Message(body=b"x", id="other"), source="stock")
+
+        async def gone(messages: Sequence[Message]) -> list[Delivery]:
+            raise StoreUnavailable("broker is down")
+
+        orders, stock = Target(gone), Target(gone)
+        orders.name, stock.name = "orders:", "stock:"
+        report = await dlq.redrive({"orders": orders, "stock": stock}, query=EVERYTHING, tempo=Tempo(keeps_order=True))
+        assert report.stopped == "broker is down"
+        assert len(orders.sent) + len(stock.sent) == 1
+        assert {letter.status async for letter in dlq.find()} == {Status.PENDING}
+
+    tell(story)

@@ -48,7 +48,6 @@ Progress = Callable[[int], None]
 
 
 async def chosen(
-    store: LetterStore,
     desk: Desk,
     operation: Operation,
     letters: AsyncIterator[Sequence[Letter | UUID]],

@@ -212,18 +212,29 @@ class Runner:
             await self._refuse(refused)
         if by_letter:
             await self._left_out(list(by_letter.values()))
-        # Those that wait for others of their key are kept alive meanwhile.
-        async with Heartbeat(self._store, [one.lease for _, one, _ in ready], self._lease):
-            for wave in self._keys.waves(ready):
-                for target, some in _by_target(await self._not_behind(wave)):
-                    driven, overtaken = await self._redriver.drive(some, target)
-                    self._count([row for row, _ in some], driven)
-                    self.overtaken += overtaken
-                    self._keys.note(some, driven)
+        waiting = {one.letter.id: one for _, one, _ in ready}
+        try:
+            await self._send(ready, waiting)
+        finally:
+            if waiting:
+                # One wave or target ended it before the others had their turn.
+                await asyncio.shield(self._redriver.let_go(list(waiting.values())))
         if self._tempo.has_failed_too_often(self._entries[Entry.FAILED], self._sent):
             failed, share = self._entries[Entry.FAILED], self._tempo.stop_on_refail
             why = f"{failed:,} of {self._sent:,} failed again, more than {share:.0%}"
             raise _Halt(OperationStatus.PAUSED, why)
+
+    async def _send(self, ready: Sequence[Addressed], waiting: dict[UUID, Claimed]) -> None:
+        """Send letters wave by wave, each to its target; those whose turn has come are taken out of `waiting`."""
+        async with Heartbeat(self._store, [one.lease for _, one, _ in ready], self._lease):
+            for wave in self._keys.waves(ready):
+                for target, some in _by_target(await self._not_behind(wave, waiting)):
+                    for _, one in some:
+                        del waiting[one.letter.id]
+                    driven, overtaken = await self._redriver.drive(some, target)
+                    self._count([row for row, _ in some], driven)
+                    self.overtaken += overtaken
+                    self._keys.note(some, driven)
 
     def _why_not(self, row: LedgerRow, letter: Letter, target: Transport | None) -> str:
         """Why a letter that is ours now must not go."""
@@ -282,12 +293,14 @@ class Runner:
         while await settle() and time.monotonic() < until:
             await pause(_HELD_SECONDS)
 
-    async def _not_behind(self, wave: Sequence[Addressed]) -> Sequence[Addressed]:
+    async def _not_behind(self, wave: Sequence[Addressed], waiting: dict[UUID, Claimed]) -> Sequence[Addressed]:
         """Those of a wave whose key has not failed meanwhile."""
         behind = [(row, one, why) for row, one, target in wave if (why := self._why_not(row, one.letter, target))]
         if not behind:
             return wave
         await self._refuse(behind)
+        for _, one, _ in behind:
+            del waiting[one.letter.id]
         held_back = {row.number for row, _, _ in behind}
         return [one for one in wave if one[0].number not in held_back]
 

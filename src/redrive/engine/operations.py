@@ -53,7 +53,7 @@ class Operations:
         """`resolve` makes the transport that a URL names; `homes` are the targets of sources, for letters that go back there."""
         self._store = store
         self._desk = desk
-        self._redriver = Redriver(store, desk, sender, lease=lease, telemetry=telemetry)
+        self._redriver = Redriver(store, desk, sender, telemetry=telemetry)
         self._within = within
         self._lease = lease
         self._resolve = resolve
@@ -88,7 +88,6 @@ class Operations:
         if not is_dry:
             await self._desk.save([replace(operation, why="letters are being chosen")])
         plan = await chosen(
-            self._store,
             self._desk,
             operation,
             await self._chosen(ids, query),

@@ -14,7 +14,6 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from redrive.engine import metrics
-from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.send import Sender, ending
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
@@ -31,13 +30,12 @@ Ready = tuple[LedgerRow, Claimed]
 
 
 class Redriver:
-    """Drives claimed letters back, some at a time, and keeps the ledger."""
+    """Drives claimed letters back, some at a time, and keeps the ledger. Its caller keeps their leases alive."""
 
-    def __init__(self, store: LetterStore, desk: Desk, sender: Sender, *, lease: timedelta, telemetry: Telemetry) -> None:
+    def __init__(self, store: LetterStore, desk: Desk, sender: Sender, *, telemetry: Telemetry) -> None:
         self._store = store
         self._desk = desk
         self._sender = sender
-        self._lease = lease
         self._telemetry = telemetry
 
     async def drive(self, ready: Sequence[Ready], transport: Transport) -> tuple[list[LedgerRow], int]:
@@ -47,12 +45,11 @@ class Redriver:
         claimed = [one for _, one in ready]
         started = datetime.now(UTC)
         try:
-            async with Heartbeat(self._store, [one.lease for one in claimed], self._lease):
-                prepared = [await self._sender.prepared(one.letter) for one in claimed]
-                intended = [_entered(row, Entry.INTENDED, "", started) for row, _ in ready]
-                await self._desk.record(intended)
-                started = datetime.now(UTC)
-                deliveries = await self._sender.sent(prepared, transport)
+            prepared = [await self._sender.prepared(one.letter) for one in claimed]
+            intended = [_entered(row, Entry.INTENDED, "", started) for row, _ in ready]
+            await self._desk.record(intended)
+            started = datetime.now(UTC)
+            deliveries = await self._sender.sent(prepared, transport)
         finally:
             if deliveries is None:
                 # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
