@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from redrive.engine.address import Addresses
 from redrive.engine.aftermath import around, mended
+from redrive.engine.bulk import to_its_end
 from redrive.engine.choose import went_round
 from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.in_order import Addressed, Keys
@@ -128,7 +129,7 @@ class Runner:
             ended = _Halt(OperationStatus.PAUSED, str(error))
         finally:
             with suppress(StoreError, _Halt):
-                await asyncio.shield(self._end(ended.status, ended.why))
+                await to_its_end(self._end(ended.status, ended.why))
         return self.operation
 
     @property
@@ -218,7 +219,7 @@ class Runner:
         finally:
             if waiting:
                 # One wave or target ended it before the others had their turn.
-                await asyncio.shield(self._redriver.let_go(list(waiting.values())))
+                await to_its_end(self._redriver.let_go(list(waiting.values())))
         if self._tempo.has_failed_too_often(self._entries[Entry.FAILED], self._sent):
             failed, share = self._entries[Entry.FAILED], self._tempo.stop_on_refail
             why = f"{failed:,} of {self._sent:,} failed again, more than {share:.0%}"

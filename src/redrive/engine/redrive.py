@@ -6,7 +6,6 @@ that is sent again under the same `redrive-id`, never one that is lost or taken 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
@@ -14,6 +13,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from redrive.engine import metrics
+from redrive.engine.bulk import to_its_end
 from redrive.engine.send import Sender, ending
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
@@ -53,10 +53,10 @@ class Redriver:
         finally:
             if deliveries is None:
                 # Nothing is known of this batch beyond the ledger's intent: give the letters back, to be sent again.
-                await asyncio.shield(self.let_go(claimed))
+                await to_its_end(self.let_go(claimed))
             else:
                 # What is known of the sending is not lost to a cancellation.
-                outcome = await asyncio.shield(self._settle(ready, deliveries, datetime.now(UTC) - started))
+                outcome = await to_its_end(self._settle(ready, deliveries, datetime.now(UTC) - started))
         return outcome
 
     async def _settle(
