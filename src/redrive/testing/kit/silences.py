@@ -110,10 +110,10 @@ class Silences(Lines):
 
     @pytest.mark.parametrize("verb", ["put", "find", "claim", "amend"])
     def test_callers_that_give_up_on_a_silent_line_take_no_connection_with_them(
-        self, verb: str, hasty: Clerk, witness: Clerk, line: Proxy, run: Run
+        self, verb: str, store: Clerk, witness: Clerk, line: Proxy, run: Run
     ) -> None:
-        hasty.put(letter(due=START))
-        call = _calls(hasty.store)[verb]
+        store.put(letter(due=START))
+        call = _calls(store.store)[verb]
 
         async def crowd() -> None:
             async with asyncio.timeout(_BOUND_SECONDS):
@@ -126,17 +126,17 @@ class Silences(Lines):
                 assert {type(answer) for answer in answers} == {asyncio.CancelledError}
                 line.flow()
                 # As many as before find a connection, and all of them at once.
-                await asyncio.gather(*(hasty.store.count(now=START) for _ in range(_GIVEN_UP)))
+                await asyncio.gather(*(store.store.count(now=START) for _ in range(_GIVEN_UP)))
 
         run(crowd())
         assert witness.count() in (1, 2)
 
     def test_a_caller_that_gives_up_again_and_again_leaves_no_connection_behind(
-        self, hasty: Clerk, witness: Clerk, line: Proxy, run: Run
+        self, store: Clerk, witness: Clerk, line: Proxy, run: Run
     ) -> None:
         async def give_up(number: int) -> None:
             line.stall()
-            caller = asyncio.ensure_future(hasty.store.put([letter(str(number))], now=START))
+            caller = asyncio.ensure_future(store.store.put([letter(str(number))], now=START))
             await until(lambda: line.counts.waiting_bytes > 0)
             caller.cancel()
             line.flow()
@@ -147,7 +147,7 @@ class Silences(Lines):
             async with asyncio.timeout(_BOUND_SECONDS):
                 for number in range(_GIVEN_UP):
                     await give_up(number)
-                    await hasty.store.put([letter("same")], now=START)
+                    await store.store.put([letter("same")], now=START)
                 await until(lambda: line.counts.open < 10)
 
         run(crowd())
