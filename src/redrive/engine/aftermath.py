@@ -27,7 +27,7 @@ async def mended(store: LetterStore, desk: Desk, operation: UUID, numbers: range
     if not left:
         return 0
     claimed = await store.claim(Claim(owner=owner, lease=lease, what=tuple(left), limit=len(left)))
-    settlements = [Settlement.of(one.lease, _outcome(left[one.letter.id])) for one in claimed]
+    settlements = [Settlement.ending(one, _outcome(left[one.letter.id])) for one in claimed]
     if settlements:
         await settle(store, settlements)
     return len(left) - len(claimed)

@@ -7,18 +7,18 @@ somebody holds.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from redrive.engine.finish import to_its_end
 from redrive.engine.hold import body_refs
 from redrive.engine.walk import MOST, Stride, newest, up_to, walk
 from redrive.model.amendment import Amended, Amendment
@@ -29,7 +29,6 @@ from redrive.model.query import And, Field, Is, Op, Or, Query, looks_behind, mat
 from redrive.model.spelling import spelled
 from redrive.model.status import TRANSITIONS, Act, Status
 from redrive.ports.desk import Desk
-from redrive.ports.inline import is_inline
 from redrive.ports.letters import LetterStore
 
 log = logging.getLogger("redrive.bulk")
@@ -243,17 +242,3 @@ def told(act: BulkAct, swept: Swept) -> str:
     parts += [f"{swept.held:,} held by somebody"] if swept.held else []
     parts += [f"{swept.changed:,} changed meanwhile"] if swept.changed else []
     return ", ".join(parts)
-
-
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do it whole: who is cancelled meanwhile hears of it when it is done."""
-    if is_inline():
-        return await work
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
-        raise

@@ -42,7 +42,7 @@ class ByHand:
             async with Heartbeat(self._store, [claimed.lease], self._lease):
                 (retried,) = await retrier.tried([claimed])
         finally:
-            (answer,) = await asyncio.shield(settle(self._store, [Settlement.of(claimed.lease, retried.outcome)]))
+            (answer,) = await asyncio.shield(settle(self._store, [Settlement.ending(claimed, retried.outcome)]))
         return replace(retried, answer=answer)
 
     async def _claimed(self, letter: Letter, owner: str) -> Claimed:

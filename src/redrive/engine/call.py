@@ -44,6 +44,8 @@ class FunctionTransport:
         self.name = name or f"py:{handler.__module__}:{getattr(handler, '__qualname__', type(handler).__qualname__)}"
         self.handler = handler
         self._types = _model_types(handler)
+        self._takes_message = next(iter(self._types.values()), None) is Message
+        self._converts = any(self._types.values())
         self._concurrency = concurrency
         self._refusal = refusal
         is_async_object = inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - its kind matters
@@ -103,7 +105,7 @@ class FunctionTransport:
                 deliveries.append(call)
                 continue
             outcome = next(outcomes)
-            if isinstance(outcome, Handled) and inspect.isawaitable(outcome.result):
+            if isinstance(outcome, Handled) and outcome.result is not None and inspect.isawaitable(outcome.result):
                 outcome = await _awaited(Call(handler=partial(_same, outcome.result)))
             deliveries.append(self._delivered(outcome))
         return deliveries
@@ -124,13 +126,15 @@ class FunctionTransport:
 
     def arguments(self, message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the handler is called with for this message; raises why it cannot be."""
-        if next(iter(self._types.values()), None) is Message:
+        if self._takes_message:
             return (message,), {}
         if message.content_type == REPR:
             raise Unsupported(
                 "only the repr of this message was kept, so it cannot be sent back as it was; repair its body first"
             )
         args, kwargs = decoded(message)
+        if not self._converts:
+            return args, kwargs
         named = dict(zip(self._types, args, strict=False))
         args = tuple(_converted(value, self._types[name]) for name, value in named.items()) + args[len(named) :]
         return args, {name: _converted(value, self._types.get(name)) for name, value in kwargs.items()}
@@ -163,7 +167,7 @@ def _called(call: Call) -> Handled | BaseException:
         result = call.handler(*call.args, **call.kwargs)
     except (Exception, SystemExit) as error:
         return error
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+    if result is not None and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
         return TypeError("a generator function does nothing when it is called; wrap it in a function that runs it")
     return Handled(result)
 

@@ -338,7 +338,7 @@ class DeadLetters(Sweeping):
     async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         """End one claim; `LeaseLost` when it was not ours any more, and then nothing was changed."""
         outcome = outcome if self._redactor is None else self._redactor.outcome(outcome)
-        (answer,) = await settle(self.letters, [Settlement.of(claimed.lease, outcome)])
+        (answer,) = await settle(self.letters, [Settlement.ending(claimed, outcome)])
         if answer is not Settled.DONE:
             raise LeaseLost(f"the lease on letter {claimed.lease.id} is over; another worker may have it, so drop it")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -105,7 +106,7 @@ def encoded(value: Any) -> tuple[bytes, str]:
 
 def decoded(message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments to call a handler with, as `arguments` read them."""
-    kind = message.content_type.partition(";")[0].strip().lower()
+    kind = _kind(message.content_type)
     if kind in (CALL, CALL_MSGPACK):
         call = (msgspec.json if kind == CALL else msgspec.msgpack).decode(message.body)
         return tuple(call["args"]), dict(call["kwargs"])
@@ -114,6 +115,11 @@ def decoded(message: Message) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if kind.startswith("text/") and kind != REPR:
         return (message.body.decode("utf-8", "surrogatepass"),), {}
     return (message.body,), {}
+
+
+@lru_cache(maxsize=256)
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _is_json(plain: Any) -> bool:

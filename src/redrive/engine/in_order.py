@@ -41,7 +41,7 @@ class Keys:
 
     def why_not(self, letter: Letter) -> str:
         """Why a letter must stay behind; empty: it need not."""
-        before = self._failed.get(letter.key) if letter.key is not None else None
+        before = self._failed.get(letter.key) if self._failed and letter.key is not None else None
         return "" if before is None else f"it comes after letter {before} of the same key, which failed"
 
     def note(self, sent: Sequence[Ready], rows: Sequence[LedgerRow]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from redrive.engine.address import Addresses
 from redrive.engine.aftermath import around, mended
-from redrive.engine.bulk import to_its_end
 from redrive.engine.choose import went_round
+from redrive.engine.finish import to_its_end
 from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.in_order import Addressed, Keys
 from redrive.engine.observe import observed
@@ -198,7 +198,7 @@ class Runner:
         await self._look()
         by_letter = {row.letter: row for row in rows}
         claim = Claim(owner=self._owner, lease=self._lease, what=tuple(by_letter), limit=len(by_letter))
-        claimed = await self._store.claim(claim)
+        claimed = await self._redriver.claim(rows, claim)
         ready: list[Addressed] = []
         refused: list[tuple[LedgerRow, Claimed, str]] = []
         for one in claimed:
@@ -213,25 +213,25 @@ class Runner:
             await self._refuse(refused)
         if by_letter:
             await self._left_out(list(by_letter.values()))
-        waiting = {one.letter.id: one for _, one, _ in ready}
+        waiting = {one[0].number: one for one in ready}
         try:
             await self._send(ready, waiting)
         finally:
             if waiting:
                 # One wave or target ended it before the others had their turn.
-                await to_its_end(self._redriver.let_go(list(waiting.values())))
+                await to_its_end(self._put_back(waiting.values()))
         if self._tempo.has_failed_too_often(self._entries[Entry.FAILED], self._sent):
             failed, share = self._entries[Entry.FAILED], self._tempo.stop_on_refail
             why = f"{failed:,} of {self._sent:,} failed again, more than {share:.0%}"
             raise _Halt(OperationStatus.PAUSED, why)
 
-    async def _send(self, ready: Sequence[Addressed], waiting: dict[UUID, Claimed]) -> None:
+    async def _send(self, ready: Sequence[Addressed], waiting: dict[int, Addressed]) -> None:
         """Send letters wave by wave, each to its target; those whose turn has come are taken out of `waiting`."""
         async with Heartbeat(self._store, [one.lease for _, one, _ in ready], self._lease):
             for wave in self._keys.waves(ready):
                 for target, some in _by_target(await self._not_behind(wave, waiting)):
-                    for _, one in some:
-                        del waiting[one.letter.id]
+                    for row, _ in some:
+                        del waiting[row.number]
                     driven, overtaken = await self._redriver.drive(some, target)
                     self._count([row for row, _ in some], driven)
                     self.overtaken += overtaken
@@ -249,7 +249,7 @@ class Runner:
 
     async def _refuse(self, refused: Sequence[tuple[LedgerRow, Claimed, str]]) -> None:
         await self._redriver.let_go([one for _, one, _ in refused])
-        told = await self._redriver.skip([(row, Entry.SKIPPED, why) for row, _, why in refused])
+        told = await self._redriver.enter([(row, Entry.SKIPPED, why) for row, _, why in refused])
         self._count([row for row, _, _ in refused], told)
         rounds = self._tempo.max_rounds
         tired = [
@@ -260,15 +260,21 @@ class Runner:
         if tired:
             await self._store.amend(tired)
 
+    async def _put_back(self, waiting: Iterable[Addressed]) -> None:
+        """Letters whose turn did not come are as they were."""
+        await self._redriver.let_go([one for _, one, _ in waiting])
+        await self._redriver.enter([(row, row.entry, row.detail) for row, _, _ in waiting])
+
     async def _left_out(self, rows: Sequence[LedgerRow]) -> None:
         """Letters that could not be claimed: say why, but for those that are held and are come back to."""
         told: list[tuple[LedgerRow, Entry, str]] = []
         for row, letter in zip(rows, await self._store.get([row.letter for row in rows]), strict=True):
             is_held = letter is not None and letter.status is Status.RETRYING
             if is_held and (row.entry is Entry.INTENDED or not self._is_coming_back):
-                continue
-            told.append((row, *_became(row, letter)))
-        self._count([row for row, _, _ in told], await self._redriver.skip(told) if told else [])
+                told.append((row, row.entry, row.detail))
+            else:
+                told.append((row, *_became(row, letter)))
+        self._count(rows, await self._redriver.enter(told))
 
     async def _come_back(self) -> None:
         """See to letters that somebody held when their turn came: what is only chosen is not waited for, but what was about to be
@@ -282,7 +288,7 @@ class Runner:
                 last = rows[-1].number
                 if time.monotonic() > until:
                     why = "whoever sent it died, and somebody has held the letter since"
-                    self._count(rows, await self._redriver.skip([(row, Entry.UNKNOWN, why) for row in rows]))
+                    self._count(rows, await self._redriver.enter([(row, Entry.UNKNOWN, why) for row in rows]))
                 else:
                     await self._batch(rows)
             self._entries = Counter(await self._desk.tally(self.operation.id))
@@ -294,14 +300,14 @@ class Runner:
         while await settle() and time.monotonic() < until:
             await pause(_HELD_SECONDS)
 
-    async def _not_behind(self, wave: Sequence[Addressed], waiting: dict[UUID, Claimed]) -> Sequence[Addressed]:
+    async def _not_behind(self, wave: Sequence[Addressed], waiting: dict[int, Addressed]) -> Sequence[Addressed]:
         """Those of a wave whose key has not failed meanwhile."""
-        behind = [(row, one, why) for row, one, target in wave if (why := self._why_not(row, one.letter, target))]
+        behind = [(row, one, why) for row, one, _ in wave if (why := self._keys.why_not(one.letter))]
         if not behind:
             return wave
         await self._refuse(behind)
-        for _, one, _ in behind:
-            del waiting[one.letter.id]
+        for row, _, _ in behind:
+            del waiting[row.number]
         held_back = {row.number for row, _, _ in behind}
         return [one for one in wave if one[0].number not in held_back]
 
@@ -314,10 +320,8 @@ class Runner:
         return sum(self._entries[entry] for entry in UNDECIDED)
 
     def _count(self, before: Sequence[LedgerRow], after: Sequence[LedgerRow]) -> None:
-        for row in before:
-            self._entries[row.entry] -= 1
-        for row in after:
-            self._entries[row.entry] += 1
+        self._entries.subtract([row.entry for row in before])
+        self._entries.update([row.entry for row in after])
         if self._progress is not None:
             self._progress(replace(self.operation, entries=dict(+self._entries)))
 
@@ -381,11 +385,18 @@ def _by_target(ready: Sequence[Addressed]) -> list[tuple[Transport, list[Ready]]
 
 def _became(row: LedgerRow, letter: Letter | None) -> tuple[Entry, str]:
     """What the ledger says of a letter that is not there to be sent."""
-    if letter is None:
-        return Entry.SKIPPED, "there is no such letter any more"
-    if letter.generation != row.generation:
-        return Entry.SKIPPED, "it failed again after it was chosen"
-    if letter.redrive.operation == row.operation:
+    if letter is not None and letter.redrive.operation == row.operation and letter.generation == row.generation:
         # It was settled, and whoever did it died before the ledger knew, or runs this operation too.
         return {Status.COMPLETED: Entry.CONFIRMED, Status.REDRIVEN: Entry.SENT}.get(letter.status, Entry.UNKNOWN), ""
-    return Entry.SKIPPED, "somebody holds it" if letter.status is Status.RETRYING else f"it is {letter.status}"
+    why = _why_gone(row, letter)
+    if row.entry is Entry.INTENDED:
+        return Entry.UNKNOWN, f"whoever sent it died, and now {why}"
+    return Entry.SKIPPED, why
+
+
+def _why_gone(row: LedgerRow, letter: Letter | None) -> str:
+    if letter is None:
+        return "there is no such letter any more"
+    if letter.generation != row.generation:
+        return "it failed again after it was chosen"
+    return "somebody holds it" if letter.status is Status.RETRYING else f"it is {letter.status}"

@@ -85,7 +85,7 @@ class RetryProcessor(Background):
 
     async def _settled(self, retried: Sequence[Retried]) -> list[Retried]:
         """End claims; what was ended, with the store's answers."""
-        answers = await settle(self._store, [Settlement.of(one.claimed.lease, one.outcome) for one in retried])
+        answers = await settle(self._store, [Settlement.ending(one.claimed, one.outcome) for one in retried])
         done = [replace(one, answer=answer) for one, answer in zip(retried, answers, strict=True)]
         if not self._telemetry.is_silent:
             for (source, outcome), number in Counter((one.letter.source, _outcome(one)) for one in done).items():

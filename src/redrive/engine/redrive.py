@@ -1,11 +1,12 @@
 """Redrive: send letters back, and settle each by what became of it.
 
-The order is the law: claim, write the intent, send, write the outcome, settle. A crash at any point leaves a letter
+The order is the law: claim and write the intent, send, write the outcome and settle. A crash at any point leaves a letter
 that is sent again under the same `redrive-id`, never one that is lost or taken as delivered without an answer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
@@ -13,12 +14,12 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from redrive.engine import metrics
-from redrive.engine.bulk import to_its_end
+from redrive.engine.finish import both, to_its_end
 from redrive.engine.send import Sender, ending
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
 from redrive.model.errors import StoreError
-from redrive.model.lease import Claimed
+from redrive.model.lease import Claim, Claimed
 from redrive.model.operation import Delivered, Delivery, Entry, LedgerRow, Refused, Unknown
 from redrive.model.settlement import Released, Settled, Settlement
 from redrive.ports.desk import Desk
@@ -39,15 +40,14 @@ class Redriver:
         self._telemetry = telemetry
 
     async def drive(self, ready: Sequence[Ready], transport: Transport) -> tuple[list[LedgerRow], int]:
-        """Send these letters; their rows as they are then, and how many were overtaken: their lease was lost, or they were
-        reopened, before they could be settled, so that only the ledger knows of the sending."""
+        """Send these letters, of which the ledger says that they are about to be sent; their rows as they are then, and how many
+        were overtaken: their lease was lost, or they were reopened, before they could be settled, so that only the ledger knows of
+        the sending."""
         deliveries: list[Delivery] | None = None
         claimed = [one for _, one in ready]
         started = datetime.now(UTC)
         try:
-            prepared = [await self._sender.prepared(one.letter) for one in claimed]
-            intended = [_entered(row, Entry.INTENDED, "", started) for row, _ in ready]
-            await self._desk.record(intended)
+            prepared = await self._sender.prepared(claimed)
             started = datetime.now(UTC)
             deliveries = await self._sender.sent(prepared, transport)
         finally:
@@ -64,17 +64,24 @@ class Redriver:
     ) -> tuple[list[LedgerRow], int]:
         now = datetime.now(UTC)
         rows = [_entered(row, *_told(delivery), now) for (row, _), delivery in zip(ready, deliveries, strict=True)]
-        await self._desk.record(rows)
         settlements = [
-            Settlement.of(one.lease, ending(one.letter, delivery, now, took, operation=row.operation))
+            Settlement.ending(one, ending(one.letter, delivery, now, took, operation=row.operation))
             for (row, one), delivery in zip(ready, deliveries, strict=True)
         ]
-        settled = await settle(self._store, settlements)
-        for row in rows:
-            self._telemetry.add(metrics.MESSAGES_REDRIVEN, 1, outcome=row.entry.value)
+        # Whichever of the two is lost, the other tells what became of the letter.
+        _, settled = await both(self._desk.record(rows), settle(self._store, settlements))
+        for entry, number in Counter([row.entry for row in rows]).items():
+            self._telemetry.add(metrics.MESSAGES_REDRIVEN, number, outcome=entry.value)
         return rows, sum(answer is not Settled.DONE for answer in settled)
 
-    async def skip(self, rows: Sequence[tuple[LedgerRow, Entry, str]]) -> list[LedgerRow]:
+    async def claim(self, rows: Sequence[LedgerRow], claim: Claim) -> list[Claimed]:
+        """Claim the letters of these rows, and write down that they are about to be sent; who is not claimed is not sent."""
+        now = datetime.now(UTC)
+        intended = [_entered(row, Entry.INTENDED, "", now) for row in rows]
+        _, claimed = await both(self._desk.record(intended), self._store.claim(claim))
+        return claimed
+
+    async def enter(self, rows: Sequence[tuple[LedgerRow, Entry, str]]) -> list[LedgerRow]:
         """Write down why letters were not sent, or what became of them without us."""
         now = datetime.now(UTC)
         entered = [_entered(row, entry, detail, now) for row, entry, detail in rows]
@@ -84,7 +91,7 @@ class Redriver:
     async def let_go(self, claimed: Sequence[Claimed]) -> None:
         """Give letters back untouched."""
         try:
-            await self._store.settle([Settlement.of(one.lease, Released()) for one in claimed])
+            await self._store.settle([Settlement.ending(one, Released()) for one in claimed])
         except StoreError:
             # The store is gone too: the leases end by themselves.
             return

@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from redrive.engine.alter import UNDO, Mending
-from redrive.engine.bulk import to_its_end
+from redrive.engine.finish import to_its_end
 from redrive.engine.foresee import Repaired, Repairing, RepairPlan, Sample, Tally, sample_of, told
 from redrive.engine.verdict import HELD, Check, Material, No, Same, Verdict, after_of, decided, why_not
 from redrive.engine.walk import MOST, Stride, newest, up_to, walk

@@ -143,7 +143,7 @@ class Retrier:
     async def _sent(self, claimed: Sequence[Claimed], lane: Lane, breaker: Breaker, number: int) -> list[Retried]:
         started = time.perf_counter()
         try:
-            prepared = [await self._sender.prepared(one.letter) for one in claimed]
+            prepared = await self._sender.prepared(claimed)
             deliveries = await self._sender.sent(prepared, self._targets[lane])
         except Exception as error:
             # Nothing was sent: the target is gone, not the letters bad.

@@ -17,6 +17,7 @@ from redrive.engine.mint import minted
 from redrive.engine.redact import Redactor, unsendable, without_marks
 from redrive.model.backoff import named
 from redrive.model.errors import BadSettings, StoreError
+from redrive.model.lease import Claimed
 from redrive.model.letter import Attempt, Failure, Letter
 from redrive.model.message import Message, outgoing
 from redrive.model.operation import Delivered, Delivery, Refused, Unknown
@@ -36,8 +37,16 @@ class Sender:
         self._holder = holder
         self._redactor = redactor
 
-    async def prepared(self, letter: Letter) -> Message | Refused:
-        """The message to send, or why this letter cannot be sent; the others of its batch go all the same."""
+    async def prepared(self, claimed: Sequence[Claimed]) -> list[Message | Refused]:
+        """The messages to send, or why a letter cannot be sent; the others of its batch go all the same."""
+        return [
+            outgoing(letter, letter.body)
+            if (letter := one.letter).body_ref is None and not letter.redacted
+            else await self._prepared(letter)
+            for one in claimed
+        ]
+
+    async def _prepared(self, letter: Letter) -> Message | Refused:
         if (reason := unsendable(letter)) is not None:
             return Refused(failure=Failure(type="redrive.Redacted", message=reason), was_reached=False)
         try:

@@ -139,6 +139,7 @@ class Census:
 
     def __init__(self) -> None:
         self._kinds: Counter[Kind] = Counter()
+        self._moves: Counter[tuple[Kind, str]] = Counter()
         self._spans: dict[Group, tuple[int, int]] = {}
         self._shaken: set[Group] = set()
 
@@ -168,6 +169,11 @@ class Census:
 
     def changed(self, before: Letter, after: Letter) -> None:
         """A letter is stored otherwise than before."""
+        is_alike = after.failure is before.failure and after.retry.policy == before.retry.policy
+        if is_alike and after.dead_lettered_at is before.dead_lettered_at:
+            # The usual case, a thousand times over: only its status, or nothing that counts, is another.
+            self._moves[kind_of(before), after.status.value] += 1
+            return
         old, new = kind_of(before), kind_of(after)
         if old.group == new.group and before.dead_lettered_at == after.dead_lettered_at:
             self._kinds[old] -= 1
@@ -180,10 +186,18 @@ class Census:
         """All of it."""
         return Change(self.cells(), self.groups())
 
+    def _counted(self) -> Counter[Kind]:
+        """By how much there are more of each kind."""
+        for (kind, status), count in self._moves.items():
+            self._kinds[kind] -= count
+            self._kinds[kind._replace(status=status)] += count
+        self._moves.clear()
+        return self._kinds
+
     def cells(self) -> dict[Cell, int]:
         """By how much each count changes; none by nothing."""
         cells: dict[Cell, int] = {}
-        for kind, count in self._kinds.items():
+        for kind, count in self._counted().items():
             if count:
                 namespace, source, category, error, policy, status, hour, _ = kind
                 values = ("", source, category, error, policy, hour_text(hour))
@@ -195,7 +209,7 @@ class Census:
     def groups(self) -> dict[Group, GroupChange]:
         """What happened to each group; those to which nothing did are left out."""
         groups: dict[Group, GroupChange] = {}
-        for kind, count in self._kinds.items():
+        for kind, count in self._counted().items():
             if count:
                 groups.setdefault((kind.namespace, kind.group), GroupChange()).count(kind.status, kind.hour, count)
         for group in self._shaken:

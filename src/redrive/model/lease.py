@@ -27,6 +27,8 @@ class Claimed(Struct, frozen=True, kw_only=True, gc=False):
 
     letter: Letter
     lease: Lease
+    stored: Letter | None = None
+    """As it is when nobody holds it, where the store has that at hand: who ends the claim with it spares the store a second look."""
 
 
 class Due(Struct, frozen=True, gc=False):

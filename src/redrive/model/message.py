@@ -14,6 +14,8 @@ REDRIVE_GENERATION = "redrive-generation"
 REDRIVE_SOURCE_ID = "redrive-source-id"
 """With it, a consumer can tell that the mark belongs to a letter of its own source: the id is a digest of all three names."""
 
+_MARKS = frozenset({REDRIVE_ID, REDRIVE_GENERATION, REDRIVE_SOURCE_ID})
+
 _DIGITS = 9
 """A longer generation is no number of ours, and would not fit everywhere."""
 
@@ -69,7 +71,7 @@ def outgoing(letter: Letter, body: bytes) -> Message:
         (REDRIVE_GENERATION, str(letter.generation).encode()),
         (REDRIVE_SOURCE_ID, letter.source_id.encode()),
     )
-    kept = tuple(pair for pair in letter.headers if pair[0].lower() not in {name for name, _ in marks})
+    kept = tuple([pair for pair in letter.headers if pair[0].lower() not in _MARKS]) if letter.headers else ()
     return Message(
         body=body,
         content_type=letter.content_type,

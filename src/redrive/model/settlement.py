@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.model.lease import Lease
+from redrive.model.lease import Claimed, Lease
 from redrive.model.letter import Attempt, Failure, Letter, RedriveMark, RetryPlan, with_attempts
 from redrive.model.status import Status
 
@@ -57,10 +57,18 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     token: int
     generation: int
     outcome: Outcome
+    stored: Letter | None = None
+    """The letter as it was stored when it was claimed, for a store that made it known then. It looks whether that still holds."""
 
     @classmethod
     def of(cls, lease: Lease, outcome: Outcome) -> Settlement:
         return cls(id=lease.id, token=lease.token, generation=lease.generation, outcome=outcome)
+
+    @classmethod
+    def ending(cls, claimed: Claimed, outcome: Outcome) -> Settlement:
+        """The end of this claim."""
+        lease = claimed.lease
+        return cls(id=lease.id, token=lease.token, generation=lease.generation, outcome=outcome, stored=claimed.stored)
 
 
 class Settled(StrEnum):

@@ -10,14 +10,12 @@ from uuid import UUID, uuid4
 
 from msgspec import msgpack
 
+from redrive.backends.sqlite import ledger
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.rows import filled, marks, pieces, write_rows
 from redrive.model.instant import instant, micros
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 from redrive.model.triage import Triage
-
-_LEDGER = ("operation", "number", "letter", "generation", "entry", "at", "detail")
-_AGAIN = f"ON CONFLICT (operation, number) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _LEDGER[2:])}"
 
 _decode_operation = msgpack.Decoder(Operation).decode
 _decode_triage = msgpack.Decoder(Triage).decode
@@ -52,35 +50,15 @@ class SqliteDesk:
         await self._database.write(_drop, operation)
 
     async def record(self, rows: Sequence[LedgerRow]) -> None:
-        await self._database.write(_record, rows)
+        await self._database.write(ledger.record, rows)
 
     async def ledger(
         self, operation: UUID, *, entries: Collection[Entry] | None = None, limit: int = 1000, after: int = -1
     ) -> list[LedgerRow]:
-        # Spelt out, so that SQLite sees that an index of just these entries will do.
-        among = "" if entries is None else f"AND entry IN ({', '.join(sorted(repr(entry.value) for entry in entries))})"
-        sql = f"""
-            SELECT number, letter, generation, entry, at, detail FROM ledger
-            WHERE operation = ? AND number > ? {among} ORDER BY number LIMIT ?
-        """
-        rows = await self._database.read(lambda connection: connection.execute(sql, [operation.bytes, after, limit]).fetchall())
-        return [
-            LedgerRow(
-                operation=operation,
-                number=number,
-                letter=UUID(bytes=letter),
-                generation=generation,
-                entry=Entry(entry),
-                at=instant(at),
-                detail=detail,
-            )
-            for number, letter, generation, entry, at, detail in rows
-        ]
+        return await self._database.read(lambda connection: ledger.rows_of(connection, operation, entries, limit, after))
 
     async def tally(self, operation: UUID) -> dict[Entry, int]:
-        sql = "SELECT entry, count(*) FROM ledger WHERE operation = ? GROUP BY entry"
-        rows = await self._database.read(lambda connection: connection.execute(sql, [operation.bytes]).fetchall())
-        return {Entry(entry): count for entry, count in rows}
+        return await self._database.read(lambda connection: ledger.tally(connection, operation))
 
     async def say(self, triages: Sequence[Triage]) -> None:
         await self._database.write(_say, triages)
@@ -147,17 +125,8 @@ def _change(connection: sqlite3.Connection, requests: list[tuple[Operation, Oper
 
 def _drop(connection: sqlite3.Connection, requests: list[UUID]) -> list[None]:
     for operation in requests:
-        connection.execute("DELETE FROM ledger WHERE operation = ?", [operation.bytes])
+        ledger.drop(connection, operation)
         connection.execute("DELETE FROM operations WHERE id = ?", [operation.bytes])
-    return [None] * len(requests)
-
-
-def _record(connection: sqlite3.Connection, requests: list[Sequence[LedgerRow]]) -> list[None]:
-    rows = [
-        (row.operation.bytes, row.number, row.letter.bytes, row.generation, row.entry.value, micros(row.at), row.detail)
-        for row in chain.from_iterable(requests)
-    ]
-    write_rows(connection, "ledger", _LEDGER, rows, _AGAIN)
     return [None] * len(requests)
 
 

@@ -245,6 +245,7 @@ def _claimed(letters: list[Letter], claim: Claim, token: int, now: datetime) -> 
         Claimed(
             letter=replace(letter, status=Status.RETRYING),
             lease=Lease(id=letter.id, token=token, generation=letter.generation, owner=claim.owner, until=until),
+            stored=letter,
         )
         for letter in letters
     ]

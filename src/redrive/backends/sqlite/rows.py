@@ -33,6 +33,15 @@ def update_rows(connection: sqlite3.Connection, table: str, columns: tuple[str, 
         connection.execute(_changes(table, columns, len(piece) // (1 + len(columns))), piece)
 
 
+def count_rows(connection: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]], parameters: Sequence[Any]) -> int:
+    """How many of these rows, which the query has as `{values}` before its own parameters, it counts."""
+    count = 0
+    for piece, _ in _padded(rows, width := len(rows[0]) if rows else 1):
+        (some,) = connection.execute(_counts(query, width, len(piece) // width), [*piece, *parameters]).fetchone()
+        count += some
+    return count
+
+
 def _padded(rows: Sequence[tuple[Any, ...]], width: int) -> Iterator[tuple[list[Any], int]]:
     """The rows' values in pieces of a few sizes, so that few statements are prepared; what is missing is NULL.
 
@@ -102,6 +111,12 @@ def _inserts(table: str, columns: tuple[str, ...], size: int, is_padded: bool, c
     if is_padded:
         values = f"SELECT * FROM ({values}) WHERE column1 IS NOT NULL"
     return f"INSERT INTO {table} ({', '.join(columns)}) {values} {conflict}"
+
+
+@lru_cache(maxsize=512)
+def _counts(query: str, width: int, size: int) -> str:
+    row = "(" + ",".join("?" * width) + ")"
+    return query.format(values=f"VALUES {','.join([row] * size)}")
 
 
 @lru_cache(maxsize=512)

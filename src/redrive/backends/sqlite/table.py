@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from redrive.backends.sqlite.plan import Plan
 from redrive.backends.sqlite.query import IS_LEASED, as_hex
-from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
+from redrive.backends.sqlite.rows import count_rows, filled, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding
 from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
 from redrive.model.query import last_name
+from redrive.model.settlement import Settlement
 from redrive.model.status import Status
 from redrive.model.stored import restored, stored
 from redrive.model.texts import message_words
@@ -29,6 +30,12 @@ _CHANGING = (
 )  # fmt: skip
 _COLUMNS = _FIXED + _CHANGING
 _REPLACE = f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
+
+_AS_CLAIMED = """
+    SELECT count(*) FROM ({values}) v CROSS JOIN claims c ON c.id = v.column1 CROSS JOIN letters l ON l.id = v.column1
+    WHERE c.token = v.column2 AND c.until > ? AND l.generation = v.column3
+        AND l.attempts = v.column4 AND l.updated_at = v.column5 AND l.status = v.column6
+"""
 
 _SETTLED = ("status", "attempts", "updated_at", "next_retry_at", "data")
 """What the end of a claim changes while the failure stays the same; of the indexes, only the one by status."""
@@ -92,6 +99,16 @@ def load_held(connection: sqlite3.Connection, ids: Iterable[UUID]) -> dict[UUID,
             token, _, until = note.partition(" ")
             held[letter.id] = Holding(letter, int(token), instant(int(until)) if until else None)
     return held
+
+
+def are_as_claimed(connection: sqlite3.Connection, settlements: Sequence[Settlement], now: datetime) -> bool:
+    """Does each of these claims still hold, on a letter that is as it was when it was claimed?"""
+    rows = [
+        (one.id.bytes, one.token, one.generation, one.stored.attempts, micros(one.stored.updated_at), one.stored.status.value)
+        for one in settlements
+        if one.stored is not None
+    ]
+    return count_rows(connection, _AS_CLAIMED, rows, [micros(now)]) == len(settlements)
 
 
 def seen(

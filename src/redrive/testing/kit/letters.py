@@ -15,11 +15,26 @@ from redrive.testing.kit.owners import Owners
 from redrive.testing.kit.processes import Processes
 from redrive.testing.kit.races import Races
 from redrive.testing.kit.searching import Searching
+from redrive.testing.kit.settling import Settling
 from redrive.testing.kit.waiting import Waiting
 
 
 class LetterStoreContract(
-    Holding, Finding, Counting, Searching, Claiming, Waiting, Mending, Oddities, Sequences, Owners, Races, Processes, Kills, Kept
+    Holding,
+    Finding,
+    Counting,
+    Searching,
+    Claiming,
+    Settling,
+    Waiting,
+    Mending,
+    Oddities,
+    Sequences,
+    Owners,
+    Races,
+    Processes,
+    Kills,
+    Kept,
 ):
     """What every `LetterStore` owes its callers.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -17,6 +17,7 @@ from redrive.model.letter import (
     letter_id,
 )
 from redrive.model.query import Not, Query
+from redrive.model.settlement import Completed, Failed, Outcome, Postponed, Redriven, Released
 from redrive.model.status import Status
 
 START = datetime(2025, 1, 1, 12, tzinfo=UTC)
@@ -78,3 +79,18 @@ def letter(
 def nested(depth: int, part: Query) -> Query:
     """The part, denied an even number of times: the same question, deep."""
     return reduce(lambda inner, _: Not(inner), range(2 * depth), part)
+
+
+OPERATION = occurrence("operation")
+
+OUTCOMES: list[Outcome] = [
+    Completed(),
+    Completed(operation=OPERATION),
+    Redriven(),
+    Redriven(operation=OPERATION, unknown=attempt("lost", outcome_unknown=True)),
+    Failed(attempt=attempt("again")),
+    Failed(attempt=attempt("again"), failure=failure("other.Error"), next_retry_at=START + timedelta(hours=1)),
+    Released(),
+    Postponed(until=START + timedelta(hours=1), why="wf_a has not succeeded yet"),
+]
+"""All the ways in which a claim can end."""

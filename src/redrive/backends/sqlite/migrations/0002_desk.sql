@@ -8,20 +8,24 @@ CREATE TABLE operations (
 
 CREATE INDEX operations_by_start ON operations (started_at);
 
+-- Some hundred rows on a sheet, beside each other in `data`, with how many of them there are of each entry.
 CREATE TABLE ledger (
-    operation  BLOB NOT NULL,
-    number     INTEGER NOT NULL,
-    letter     BLOB NOT NULL,
-    generation INTEGER NOT NULL,
-    entry      TEXT NOT NULL,
-    at         INTEGER NOT NULL,
-    detail     TEXT NOT NULL,
-    PRIMARY KEY (operation, number)
-) STRICT, WITHOUT ROWID;
+    operation BLOB NOT NULL,
+    sheet     INTEGER NOT NULL,
+    chosen    INTEGER NOT NULL,
+    intended  INTEGER NOT NULL,
+    sent      INTEGER NOT NULL,
+    confirmed INTEGER NOT NULL,
+    failed    INTEGER NOT NULL,
+    unknown   INTEGER NOT NULL,
+    skipped   INTEGER NOT NULL,
+    data      BLOB NOT NULL,
+    UNIQUE (operation, sheet)
+) STRICT;
 
 -- What is still to be sent, and what was sent and is still open: an operation that goes on reads neither what is done nor what is to come.
-CREATE INDEX ledger_to_be_sent ON ledger (operation, number) WHERE entry IN ('chosen', 'intended');
-CREATE INDEX ledger_undecided ON ledger (operation, number) WHERE entry IN ('sent', 'unknown');
+CREATE INDEX ledger_to_be_sent ON ledger (operation, sheet) WHERE chosen + intended > 0;
+CREATE INDEX ledger_undecided ON ledger (operation, sheet) WHERE sent + unknown > 0;
 
 -- What people have said of groups.
 CREATE TABLE triage (
