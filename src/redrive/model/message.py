@@ -20,7 +20,7 @@ _DIGITS = 9
 """A longer generation is no number of ours, and would not fit everywhere."""
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, kw_only=True, gc=False):
     """Content and where it came from. `id` is the source's own; without one, each failure is a letter of its own."""
 
     body: bytes

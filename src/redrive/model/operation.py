@@ -127,7 +127,7 @@ def ensure_step(operation: Operation, to: OperationStatus) -> None:
         raise IllegalTransition(f"operation {str(operation.id)[:8]} is {operation.status}; it cannot become {to}")
 
 
-class LedgerRow(Struct, frozen=True, kw_only=True):
+class LedgerRow(Struct, frozen=True, kw_only=True, gc=False):
     """What became of one letter in one operation."""
 
     operation: UUID

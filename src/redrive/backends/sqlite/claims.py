@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from redrive.backends.sqlite.query import IS_FREE
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding, claimable_at
 from redrive.model.instant import instant, micros
@@ -83,6 +84,20 @@ def lease_due(connection: sqlite3.Connection, leases: Iterable[tuple[Sequence[Le
     """Lease letters that are due, for each owner with its token until its end: their rows are there already."""
     rows = [(letter.id.bytes, end, token, owner, end) for letters, owner, token, end in leases for letter in letters]
     update_rows(connection, "claims", ("at", "token", "owner", "until"), rows)
+
+
+def lease_free(connection: sqlite3.Connection, ids: Sequence[UUID], owner: str, token: int, end: int, moment: int) -> None:
+    """Lease the open ones of the letters with these ids that nobody holds. Where one waits for a retry, its row is there already."""
+    for some in pieces([id.bytes for id in ids]):
+        connection.execute(
+            f"""
+                INSERT INTO claims (id, lane, priority, at, is_due, token, owner, until)
+                SELECT l.id, 0, l.priority, ?, 0, ?, ?, ? FROM letters l WHERE l.id IN ({marks(len(some))}) AND {IS_FREE}
+                ON CONFLICT (id) DO UPDATE SET
+                    at = max(at, excluded.at), token = excluded.token, owner = excluded.owner, until = excluded.until
+            """,
+            [end, token, owner, end, *filled(some), moment],
+        )
 
 
 def lease(connection: sqlite3.Connection, letters: Iterable[Letter], owner: str, token: int, end: int) -> None:

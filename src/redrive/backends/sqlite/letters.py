@@ -6,15 +6,15 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from redrive.backends.sqlite import changing, claims, finding, groups, recount, table, texts, upkeep
+from redrive.backends.sqlite import changing, claims, finding, groups, recount, settling, table, texts, upkeep
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.plan import planned
-from redrive.backends.sqlite.query import IS_LEASED
+from redrive.backends.sqlite.query import IS_OPEN
 from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
@@ -28,7 +28,8 @@ from redrive.model.letter import Letter
 from redrive.model.paging import last_group
 from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order, Page, Query, bounded, tally_key
 from redrive.model.settlement import Settled, Settlement
-from redrive.model.status import OPEN, Status
+from redrive.model.status import Status
+from redrive.model.stored import restored
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import here
 from redrive.ports.waiting import wait_and_look
@@ -117,7 +118,9 @@ class SqliteLetters:
         return await self._database.read(lambda connection: groups.listed(connection, query, order, limit, last, moment))
 
     async def claim(self, claim: Claim, *, now: datetime | None = None) -> list[Claimed]:
-        return await self._database.write(self._claim, (claim, now))
+        taken = await self._database.write(self._claim, (claim, now))
+        # Read here, so that the next one need not wait for it before he writes.
+        return _claimed(taken, claim)
 
     async def wait(self, lanes: Sequence[Lane], patience: timedelta) -> None:
         await wait_and_look(lambda: self._due_in(lanes), patience)
@@ -126,7 +129,7 @@ class SqliteLetters:
         return await self._database.write(self._extend, ((leases, by), now))
 
     async def settle(self, settlements: Sequence[Settlement], *, now: datetime | None = None) -> list[Settled]:
-        return await self._database.write(self._settle, (settlements, now))
+        return await self._database.write(self._settle, settling.ends(settlements, now, self._database.now(now)))
 
     async def amend(self, amendments: Sequence[Amendment], *, now: datetime | None = None) -> list[Amended]:
         return await self._database.write(self._amend, (amendments, now))
@@ -163,13 +166,13 @@ class SqliteLetters:
         at = await self._database.read(lambda connection: claims.next_due(connection, lanes))
         return None if at is None else at - self._database.now(None)
 
-    def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[list[Claimed]]:
+    def _claim(self, connection: sqlite3.Connection, requests: list[tuple[Claim, datetime | None]]) -> list[_Taken]:
         # Those who take what is due in a lane share one look at it and one statement for their leases.
         alike: dict[Due, list[int]] = {}
         for number, (claim, given) in enumerate(requests):
             if given is None and isinstance(claim.what, Due):
                 alike.setdefault(claim.what, []).append(number)
-        answers: dict[int, list[Claimed]] = {}
+        answers: dict[int, _Taken] = {}
         for what, numbers in alike.items():
             wanted = [requests[number][0] for number in numbers]
             answers |= zip(numbers, self._claim_due(connection, what, wanted), strict=True)
@@ -178,7 +181,7 @@ class SqliteLetters:
                 answers[number] = self._claim_one(connection, claim, self._database.now(given))
         return [answers[number] for number in range(len(requests))]
 
-    def _claim_due(self, connection: sqlite3.Connection, what: Due, wanted: list[Claim]) -> list[list[Claimed]]:
+    def _claim_due(self, connection: sqlite3.Connection, what: Due, wanted: list[Claim]) -> list[_Taken]:
         now = self._database.now(None)
         found = claims.due(connection, what, micros(now), bounded(sum(bounded(claim.limit) for claim in wanted)))
         answers, leases, start = [], [], 0
@@ -187,28 +190,31 @@ class SqliteLetters:
             start += len(letters)
             token = self._token(connection, micros(now)) if letters else 0
             leases.append((letters, claim.owner, token, micros(now + claim.lease)))
-            answers.append(_claimed(letters, claim, token, now))
+            answers.append(_Taken(letters, token, now))
         claims.lease_due(connection, leases)
         return answers
 
-    def _claim_one(self, connection: sqlite3.Connection, claim: Claim, now: datetime) -> list[Claimed]:
-        moment, limit = micros(now), bounded(claim.limit)
+    def _claim_one(self, connection: sqlite3.Connection, claim: Claim, now: datetime) -> _Taken:
+        moment, limit, end = micros(now), bounded(claim.limit), micros(now + claim.lease)
         match claim.what:
             case Due() as what:
                 letters = claims.due(connection, what, moment, limit)
             case tuple() as ids:
                 wanted = tuple(dict.fromkeys(ids))
-                found = table.load(connection, wanted, f"NOT {IS_LEASED}", [moment])
-                letters = [letter for id in wanted if (letter := found.get(id)) and letter.status in OPEN][:limit]
+                stored = table.open_ones(connection, wanted, moment)
+                if stored and len(stored) <= limit:
+                    token = self._token(connection, moment)
+                    claims.lease_free(connection, wanted, claim.owner, token, end, moment)
+                    return _Taken(stored, token, now)
+                found = {letter.id: letter for letter in map(restored, stored)}
+                letters = [letter for id in wanted if (letter := found.get(id))][:limit]
             case query:
-                statuses = ", ".join(f"'{status}'" for status in sorted(OPEN))
-                plan = planned(connection, query, now)
-                letters = table.oldest(connection, plan, moment, limit, f"AND +l.status IN ({statuses})")
+                letters = table.oldest(connection, planned(connection, query, now), moment, limit, f"AND {IS_OPEN}")
         if not letters:
-            return []
+            return _Taken([], 0, now)
         token = self._token(connection, moment)
-        claims.lease(connection, letters, claim.owner, token, micros(now + claim.lease))
-        return _claimed(letters, claim, token, now)
+        claims.lease(connection, letters, claim.owner, token, end)
+        return _Taken(letters, token, now)
 
     def _token(self, connection: sqlite3.Connection, moment: int) -> int:
         token = claims.next_token(connection, moment)
@@ -223,8 +229,8 @@ class SqliteLetters:
     def _put(self, connection: sqlite3.Connection, requests: _Requests[Sequence[Letter]]) -> list[list[Held]]:
         return changing.put(connection, self._timed(requests))
 
-    def _settle(self, connection: sqlite3.Connection, requests: _Requests[Sequence[Settlement]]) -> list[list[Settled]]:
-        return changing.settle(connection, self._timed(requests))
+    def _settle(self, connection: sqlite3.Connection, requests: list[settling.Ends]) -> list[list[Settled]]:
+        return settling.settle(connection, [(one, self._database.now(one.given)) for one in requests])
 
     def _amend(self, connection: sqlite3.Connection, requests: _Requests[Sequence[Amendment]]) -> list[list[Amended]]:
         return changing.amend(connection, self._timed(requests))
@@ -239,8 +245,20 @@ class SqliteLetters:
         return [(request, self._database.now(given)) for request, given in requests]
 
 
-def _claimed(letters: list[Letter], claim: Claim, token: int, now: datetime) -> list[Claimed]:
-    until = now + claim.lease
+class _Taken(NamedTuple):
+    """What a claim has got."""
+
+    letters: Sequence[Letter | bytes]
+    token: int
+    at: datetime
+
+
+def _claimed(taken: _Taken, claim: Claim) -> list[Claimed]:
+    token, until = taken.token, taken.at + claim.lease
+    letters = [restored(one) if isinstance(one, bytes) else one for one in taken.letters]
+    if isinstance(claim.what, tuple):
+        places = {id: place for place, id in reversed(list(enumerate(claim.what)))}
+        letters.sort(key=lambda letter: places[letter.id])
     return [
         Claimed(
             letter=replace(letter, status=Status.RETRYING),

@@ -13,12 +13,15 @@ from msgspec import msgpack
 from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.model.instant import micros
 from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Scalar, Text, conjuncts, last_name, matches, phrases
-from redrive.model.status import Status
+from redrive.model.status import OPEN, Status
 from redrive.model.stored import restored
 from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
 from redrive.model.words import needle, words
 
 IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
+IS_OPEN = f"+l.status IN ({', '.join(repr(status.value) for status in sorted(OPEN))})"
+IS_FREE = f"{IS_OPEN} AND NOT {IS_LEASED}"
+"""It can be claimed."""
 
 _IN_MESSAGE = "SELECT rowid FROM message_words WHERE message_words MATCH ?"
 # The former index is searched for what the new one does not have yet.

@@ -12,7 +12,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from redrive.backends.sqlite.plan import Plan
-from redrive.backends.sqlite.query import IS_LEASED, as_hex
+from redrive.backends.sqlite.query import IS_FREE, IS_LEASED, as_hex
 from redrive.backends.sqlite.rows import count_rows, filled, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding
 from redrive.model.instant import instant, micros
@@ -63,9 +63,9 @@ def overwrite(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None
     write_rows(connection, "letters", _COLUMNS, [_row(letter) for letter in letters], _REPLACE)
 
 
-def overwrite_settled(connection: sqlite3.Connection, letters: Iterable[Letter]) -> None:
+def overwrite_settled(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
     """Write letters whose claim ended and whose failure is the same as before: the usual end, and a cheaper one."""
-    update_rows(connection, "letters", _SETTLED, [_settled_row(letter) for letter in letters])
+    update_rows(connection, "letters", _SETTLED, rows)
 
 
 def remove(connection: sqlite3.Connection, keys: Sequence[bytes]) -> None:
@@ -86,6 +86,15 @@ def load(
     return found
 
 
+def open_ones(connection: sqlite3.Connection, ids: Sequence[UUID], moment: int) -> list[bytes]:
+    """The open ones of the letters with these ids that nobody holds, in their stored form."""
+    found: list[bytes] = []
+    for some in pieces([id.bytes for id in ids]):
+        sql = f"SELECT '' AS note, l.data AS data FROM letters l WHERE l.id IN ({marks(len(some))}) AND {IS_FREE}"
+        found += [data for _, data in read_all(connection, sql, [*filled(some), moment])]
+    return found
+
+
 def load_held(connection: sqlite3.Connection, ids: Iterable[UUID]) -> dict[UUID, Holding]:
     """The letters with these ids, each with the last lease on it."""
     held: dict[UUID, Holding] = {}
@@ -101,14 +110,21 @@ def load_held(connection: sqlite3.Connection, ids: Iterable[UUID]) -> dict[UUID,
     return held
 
 
-def are_as_claimed(connection: sqlite3.Connection, settlements: Sequence[Settlement], now: datetime) -> bool:
-    """Does each of these claims still hold, on a letter that is as it was when it was claimed?"""
-    rows = [
-        (one.id.bytes, one.token, one.generation, one.stored.attempts, micros(one.stored.updated_at), one.stored.status.value)
-        for one in settlements
-        if one.stored is not None
-    ]
-    return count_rows(connection, _AS_CLAIMED, rows, [micros(now)]) == len(settlements)
+def claimed_row(settlement: Settlement, letter: Letter) -> tuple[Any, ...]:
+    """What must be so that a claim holds, and its letter is as it was when it was claimed; for `are_as_claimed`."""
+    return (
+        letter.id.bytes,
+        settlement.token,
+        settlement.generation,
+        letter.attempts,
+        micros(letter.updated_at),
+        letter.status.value,
+    )
+
+
+def are_as_claimed(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], now: datetime) -> bool:
+    """Is all of it so?"""
+    return count_rows(connection, _AS_CLAIMED, rows, [micros(now)]) == len(rows)
 
 
 def seen(
@@ -163,7 +179,8 @@ def _row(letter: Letter) -> tuple[Any, ...]:
     )
 
 
-def _settled_row(letter: Letter) -> tuple[Any, ...]:
+def settled_row(letter: Letter) -> tuple[Any, ...]:
+    """For `overwrite_settled`."""
     retry_at = letter.retry.next_retry_at
     return (
         letter.id.bytes,
