@@ -8,8 +8,9 @@ async def handle(order): ...
 
 from __future__ import annotations
 
+from datetime import timedelta
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redrive.engine.extract import where
 from redrive.model.amendment import Amendment
@@ -19,6 +20,7 @@ from redrive.model.backoff import register as register_backoff
 from redrive.model.category import Category
 from redrive.model.classify import Rule
 from redrive.model.errors import (
+    AlreadyBegun,
     AnswerLost,
     BadCursor,
     BadQuery,
@@ -32,6 +34,7 @@ from redrive.model.errors import (
     NotHeld,
     NotifierUnavailable,
     NotNotified,
+    OutcomeUnknown,
     QueueFull,
     RedriveError,
     SchemaTooNew,
@@ -54,6 +57,7 @@ from redrive.model.pace import Pace
 from redrive.model.policy import Bury, Discard, Policy, Retry, Route, Verdict
 from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Text
 from redrive.model.redaction import Redaction
+from redrive.model.replay import ReplayRule
 from redrive.model.settlement import Completed, Failed, Postponed, Redriven, Released
 from redrive.model.status import Act, Status
 from redrive.model.tempo import Tempo
@@ -62,10 +66,13 @@ from redrive.version import __version__
 
 if TYPE_CHECKING:
     from redrive.engine.dead_letters import DeadLetters
+    from redrive.engine.exact import Exact
+    from redrive.engine.once import Key
 
 __all__ = [
     "EVERYTHING",
     "Act",
+    "AlreadyBegun",
     "Amendment",
     "And",
     "AnswerLost",
@@ -103,6 +110,7 @@ __all__ = [
     "Or",
     "Order",
     "Origin",
+    "OutcomeUnknown",
     "Pace",
     "Policy",
     "Postponed",
@@ -111,6 +119,7 @@ __all__ = [
     "RedriveError",
     "Redriven",
     "Released",
+    "ReplayRule",
     "Retry",
     "RetryPlan",
     "Route",
@@ -137,6 +146,7 @@ __all__ = [
     "linear",
     "load_policy",
     "never",
+    "once",
     "open",
     "register_backoff",
     "where",
@@ -155,3 +165,15 @@ def open(url: str | None = None, *, redact: Redaction | None = None) -> DeadLett
     from redrive import wiring  # asyncio and the backends are loaded when a store is opened, not when redrive is imported
 
     return wiring.open(url, redact=redact)
+
+
+def once(where: Any, *, name: str | None = None, key: Key | None = None, keep: timedelta | None = timedelta(days=30)) -> Exact:
+    """Give a handler receipts in its own database: `@redrive.once(connection)`. A second delivery of a message is not worked again.
+
+    `where` is a connection (sqlite3, psycopg, asyncpg), or a function that gives one or a context manager of one, such as a pool's
+    `acquire`. The handler is given it as its last argument, and what it writes there is committed together with its receipt, or
+    not at all. For effects outside of a database there is `dlq.once()`. See docs/once.md.
+    """
+    from redrive.engine.exact import Exact  # loaded when a handler is decorated
+
+    return Exact(where, name=name, key=key, keep=keep)

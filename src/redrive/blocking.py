@@ -16,6 +16,7 @@ from uuid import UUID
 from redrive import wiring
 from redrive.engine.address import To
 from redrive.engine.alter import Mending
+from redrive.engine.apart import LEASE, Apart, WhenUnknown
 from redrive.engine.background import Background
 from redrive.engine.bridge import Bridge
 from redrive.engine.bulk import BulkAct, Plan, Progress, Swept
@@ -29,6 +30,7 @@ from redrive.engine.foresee import Repaired, Repairing, RepairPlan
 from redrive.engine.guard import After, Trial
 from redrive.engine.guard import Guard as AsyncGuard
 from redrive.engine.housekeeper import INTERVAL
+from redrive.engine.once import KEEP, Key
 from redrive.engine.operate import Report, Running
 from redrive.engine.operations import Operations as AsyncOperations
 from redrive.engine.processor import Listener
@@ -50,7 +52,9 @@ from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 from redrive.model.pace import Pace
 from redrive.model.policy import Policy, Verdict
 from redrive.model.query import EVERYTHING, Field, Group, GroupOrder, GroupPage, Order, Page, Query
+from redrive.model.receipt import Receipt, Which
 from redrive.model.redaction import Redaction
+from redrive.model.replay import ReplayRule
 from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.tempo import Tempo
@@ -206,6 +210,25 @@ class Desk:
     def totals(self, prefix: str = "") -> dict[str, int]:
         return self._run(self._desk.totals(prefix))
 
+    def begin(
+        self, receipts: Sequence[Receipt], lease: timedelta, *, again: bool = False, now: datetime | None = None
+    ) -> list[Receipt]:
+        return self._run(self._desk.begin(receipts, lease, again=again, now=now))
+
+    def end(
+        self, receipts: Sequence[Receipt], *, done: bool, keep: timedelta | None = None, now: datetime | None = None
+    ) -> list[bool]:
+        return self._run(self._desk.end(receipts, done=done, keep=keep, now=now))
+
+    def receipts(self, which: Which, *, limit: int = 100) -> list[Receipt]:
+        return self._run(self._desk.receipts(which, limit=limit))
+
+    def forget(self, which: Which, *, limit: int = 1000) -> int:
+        return self._run(self._desk.forget(which, limit=limit))
+
+    def expire(self, *, limit: int = 1000, now: datetime | None = None) -> int:
+        return self._run(self._desk.expire(limit=limit, now=now))
+
 
 class Operations:
     """`redrive.engine.operations.Operations` for blocking code."""
@@ -222,11 +245,12 @@ class Operations:
         query: Query | None = None,
         tempo: Tempo | None = None,
         by: str | None = None,
+        most: int | None = None,
         is_dry: bool = False,
         progress: Choosing | None = None,
     ) -> RedrivePlan:
         return self._bridge.run(
-            self._operations.plan(to, ids=ids, query=query, tempo=tempo, by=by, is_dry=is_dry, progress=progress)
+            self._operations.plan(to, ids=ids, query=query, tempo=tempo, by=by, most=most, is_dry=is_dry, progress=progress)
         )
 
     def run(
@@ -239,8 +263,13 @@ class Operations:
     ) -> Report:
         return self._bridge.run_on_loop(self._operations.run(id, to=to, by=by, progress=progress))
 
-    def schedule(self, id: UUID, at: datetime, *, by: str | None = None) -> Operation:
-        return self._bridge.run(self._operations.schedule(id, at, by=by))
+    def schedule(
+        self, id: UUID, at: datetime | None = None, *, when_closed: str | None = None, by: str | None = None
+    ) -> Operation:
+        return self._bridge.run(self._operations.schedule(id, at, when_closed=when_closed, by=by))
+
+    def named(self, to: To | Mapping[str, To]) -> str:
+        return self._operations.named(to)
 
     def due(self, now: datetime) -> list[Operation]:
         return self._bridge.run(self._operations.due(now))
@@ -421,6 +450,17 @@ class DeadLetters:
         )
         return Guard(guard, self._dlq.bridge)
 
+    def once(
+        self,
+        *,
+        name: str | None = None,
+        key: Key | None = None,
+        unknown: WhenUnknown = "raise",
+        lease: timedelta = LEASE,
+        keep: timedelta | None = KEEP,
+    ) -> Apart:
+        return self._dlq.once(name=name, key=key, unknown=unknown, lease=lease, keep=keep)
+
     def capture(
         self,
         message: Any,
@@ -559,8 +599,8 @@ class DeadLetters:
     ) -> list[Retained]:
         return self._dlq.bridge.run_on_loop(self._dlq.retain(rules, now=now, by=by))
 
-    def dispatcher(self, *, by: str | None = None) -> Dispatcher:
-        return Dispatcher(self._dlq.dispatcher(by=by), self._dlq.bridge)
+    def dispatcher(self, *, rules: Sequence[ReplayRule | Mapping[str, Any]] | None = None, by: str | None = None) -> Dispatcher:
+        return Dispatcher(self._dlq.dispatcher(rules=rules, by=by), self._dlq.bridge)
 
     def housekeeper(
         self,

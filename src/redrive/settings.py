@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -19,6 +19,8 @@ from msgspec import Meta, Struct
 from redrive.model.errors import BadQuery, BadSettings, MissingExtra
 from redrive.model.policy import Policy
 from redrive.model.redaction import ALLOWED, Redaction
+from redrive.model.replay import ALLOWED as REPLAYS
+from redrive.model.replay import ReplayRule, replay_rules
 from redrive.model.retention import ALLOWED as RULES
 from redrive.model.retention import RetentionRule, retention_rules
 
@@ -112,6 +114,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             "Which letters are removed or archived when their time has come: in a file tables `[[retention]]` with query, act (purge"
             " or archive) and name, in the environment a line each such as `purge: status:completed age>30d`; see retention.md.",
             RULES,
+        ),
+    ] = ()
+    replay: Annotated[
+        tuple[ReplayRule, ...],
+        _about(
+            "Which letters go back by themselves where `redrive up` runs: in a file tables `[[replay]]` with name, query, to, every"
+            " and what `redrive replay` can be told, in the environment the same as JSON; see redriving.md.",
+            REPLAYS,
         ),
     ] = ()
 
@@ -363,8 +373,8 @@ def _checked(name: str, given: _Given) -> Any:
             return Redaction.read(given.value)
         except BadSettings as error:
             raise BadSettings(f"{name} ({given.origin}): {error}") from error
-    if name == "retention":
-        return _rules(given)
+    if name in _RULES:
+        return _rules(name, given)
     value = given.value
     if name == "alerts" and isinstance(value, str):
         value = [url for url in _URLS.split(value) if url]
@@ -379,14 +389,17 @@ def _checked(name: str, given: _Given) -> Any:
         raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
 
 
-def _rules(given: _Given) -> tuple[RetentionRule, ...]:
+_RULES: dict[str, Callable[[object], tuple[object, ...]]] = {"retention": retention_rules, "replay": replay_rules}
+
+
+def _rules(name: str, given: _Given) -> tuple[object, ...]:
     try:
-        return retention_rules(given.value)
+        return _RULES[name](given.value)
     except BadQuery as error:
         what = str(error).removesuffix(f" (column {error.column})")
-        raise BadQuery(f"retention ({given.origin}): {what}", text=error.text, column=error.column, width=error.width) from error
+        raise BadQuery(f"{name} ({given.origin}): {what}", text=error.text, column=error.column, width=error.width) from error
     except BadSettings as error:
-        raise BadSettings(f"retention ({given.origin}): {error}") from error
+        raise BadSettings(f"{name} ({given.origin}): {error}") from error
 
 
 def _hints() -> dict[str, Any]:
@@ -405,6 +418,11 @@ def _shown(value: object) -> str:
         return masked(_text(value))
     if any(isinstance(one, RetentionRule) for one in value):
         return "\n".join(map(str, value))
+    if any(isinstance(one, ReplayRule) for one in value):
+        tables = [one.table() for one in value]
+        return msgspec.json.encode(
+            [one | ({"to": _without_login(masked(one["to"]))} if "to" in one else {}) for one in tables]
+        ).decode()
     return " ".join(map(masked_target, value))
 
 

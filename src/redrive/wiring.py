@@ -101,6 +101,7 @@ def connect(
         telemetry=telemetry,
         redaction=settings.redact,
         retention=settings.retention,
+        replay=settings.replay,
         alarm=_alarm(told, settings, telemetry) if told else None,
         elsewhere=lambda url: connect(replace(settings, store=url), *meters),
         targets=settings.targets,

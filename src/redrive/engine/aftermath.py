@@ -9,7 +9,7 @@ from uuid import UUID
 from redrive.engine.settle import settle
 from redrive.model.lease import Claim
 from redrive.model.letter import Letter
-from redrive.model.operation import Entry, LedgerRow
+from redrive.model.operation import TO_BE_SENT, Entry, LedgerRow
 from redrive.model.settlement import Completed, Outcome, Redriven, Settlement
 from redrive.model.status import OPEN, Status
 from redrive.ports.desk import Desk
@@ -17,6 +17,8 @@ from redrive.ports.letters import LetterStore
 
 _TAKEN = frozenset({Entry.CONFIRMED, Entry.SENT, Entry.UNKNOWN})
 """What the ledger says of a letter that must not stay open."""
+HELD = frozenset({Status.RETRYING, Status.PENDING, Status.EXHAUSTED})
+"""How a letter stands that could not be claimed because somebody held it, who may have given it back since."""
 
 
 async def mended(store: LetterStore, desk: Desk, operation: UUID, numbers: range, *, owner: str, lease: timedelta) -> int:
@@ -42,6 +44,17 @@ def _is_left(row: LedgerRow, letter: Letter | None) -> bool:
 
 def _outcome(row: LedgerRow) -> Outcome:
     return Completed(operation=row.operation) if row.entry is Entry.CONFIRMED else Redriven(operation=row.operation)
+
+
+async def still_to_be_sent(desk: Desk, rows: Sequence[LedgerRow]) -> dict[int, LedgerRow]:
+    """Those of one operation's rows that are to be sent by now, by their numbers. Whoever runs it too writes down what became of
+    a letter before that can be seen in the letter: asked after the letter was looked at, this knows what they knew."""
+    if not rows:
+        return {}
+    numbers = {row.number for row in rows}
+    first, last = min(numbers), max(numbers)
+    known = await desk.ledger(rows[0].operation, entries=TO_BE_SENT, after=first - 1, limit=last - first + 1)
+    return {row.number: row for row in known if row.number in numbers}
 
 
 def around(rows: Sequence[LedgerRow], total: int, batch: int) -> range:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from redrive.model.errors import BadSettings
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.receipt import Receipt, Which
 from redrive.model.triage import Triage
 from redrive.ports.desk import Desk
 
@@ -69,6 +71,25 @@ class BoundDesk:
 
     async def totals(self, prefix: str = "") -> dict[str, int]:
         return await (await self._own()).totals(prefix)
+
+    async def begin(
+        self, receipts: Sequence[Receipt], lease: timedelta, *, again: bool = False, now: datetime | None = None
+    ) -> list[Receipt]:
+        return await (await self._own()).begin(receipts, lease, again=again, now=now)
+
+    async def end(
+        self, receipts: Sequence[Receipt], *, done: bool, keep: timedelta | None = None, now: datetime | None = None
+    ) -> list[bool]:
+        return await (await self._own()).end(receipts, done=done, keep=keep, now=now)
+
+    async def receipts(self, which: Which, *, limit: int = 100) -> list[Receipt]:
+        return await (await self._own()).receipts(which, limit=limit)
+
+    async def forget(self, which: Which, *, limit: int = 1000) -> int:
+        return await (await self._own()).forget(which, limit=limit)
+
+    async def expire(self, *, limit: int = 1000, now: datetime | None = None) -> int:
+        return await (await self._own()).expire(limit=limit, now=now)
 
     async def _own(self) -> Desk:
         if not self._is_bound:

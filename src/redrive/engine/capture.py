@@ -43,7 +43,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
     never taken for one.
     """
     occurrence = minted()
-    source_id, generation = _identified(message, labels, str(occurrence))
+    own_id, generation = _identified(message, labels, str(occurrence))
     history = tuple(
         Attempt(
             at=one.at,
@@ -59,10 +59,10 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
     is_exhausted = plan.max_retries is not None and plan.retry_count >= plan.max_retries
     first_at = tries[0].at - (tries[0].took or timedelta())
     return Letter(
-        id=letter_id(labels.namespace, labels.source, source_id),
+        id=letter_id(labels.namespace, labels.source, own_id),
         namespace=labels.namespace,
         source=labels.source,
-        source_id=source_id,
+        source_id=own_id,
         generation=generation,
         body=message.body,
         content_type=message.content_type,
@@ -90,6 +90,11 @@ def _identified(message: Message, labels: Labels, minted: str) -> tuple[str, int
         if candidate is not None and letter_id(labels.namespace, labels.source, candidate) == message.redrive_id:
             return candidate, message.generation + 1
     return own if own is not None else minted, 1
+
+
+def source_id(message: Message, labels: Labels) -> str | None:
+    """The message's id at its source, also when redrive sent it back under another; None: it has none."""
+    return _identified(message, labels, "")[0] or None
 
 
 def is_own(message: Message, labels: Labels) -> bool:

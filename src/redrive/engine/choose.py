@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -15,8 +16,8 @@ from redrive.engine.redact import unsendable
 from redrive.engine.walk import MOST, up_to, walk
 from redrive.model.letter import Letter
 from redrive.model.operation import Entry, LedgerRow, Operation
-from redrive.model.query import And, Field, Is, Or, Query, looks_behind, matches
-from redrive.model.status import OPEN
+from redrive.model.query import And, Field, Is, Not, Or, Query, looks_behind, matches
+from redrive.model.status import OPEN, Status
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 
@@ -50,24 +51,32 @@ Progress = Callable[[int], None]
 async def chosen(
     desk: Desk,
     operation: Operation,
-    letters: AsyncIterator[Sequence[Letter | UUID]],
+    letters: AsyncGenerator[Sequence[Letter | UUID], None],
     addresses: Addresses,
     *,
     is_kept: bool,
+    most: int | None = None,
     progress: Progress | None = None,
 ) -> RedrivePlan:
-    """Go through the letters, and write each down unless this is only to see. An id stands for a letter that is not there."""
+    """Go through the letters, and write each down unless this is only to see. An id stands for a letter that is not there.
+
+    An operation by rule leaves out what cannot go: it would be chosen again at every look, before others that can.
+    """
     survey = _Survey(operation, addresses)
-    async for some in letters:
-        rows = [survey.row(one) for one in some]
-        if is_kept:
-            await desk.record(rows)
-        if progress is not None:
-            progress(survey.total)
+    async with aclosing(letters):
+        async for page in letters:
+            some = [one for one in page if survey.can_go(one)] if operation.is_by_rule else page
+            rows = [survey.row(one) for one in (some if most is None else some[: most - survey.total])]
+            if is_kept and rows:
+                await desk.record(rows)
+            if progress is not None:
+                progress(survey.total)
+            if survey.total == most:
+                break
     return survey.plan()
 
 
-async def by_query(store: LetterStore, query: Query, until: datetime | None) -> AsyncIterator[Sequence[Letter]]:
+async def by_query(store: LetterStore, query: Query, until: datetime | None) -> AsyncGenerator[Sequence[Letter | UUID], None]:
     """The open letters that match, oldest first, those that died later left out."""
     is_open = Or(tuple(Is(Field.STATUS, status.value) for status in sorted(OPEN)))
     wanted = up_to(And((query, is_open)), until)
@@ -75,12 +84,24 @@ async def by_query(store: LetterStore, query: Query, until: datetime | None) -> 
         yield [letter for letter in page if matches(wanted, letter)] if looks_behind(query) else page
 
 
-async def by_ids(store: LetterStore, ids: Sequence[UUID]) -> AsyncIterator[Sequence[Letter | UUID]]:
+async def by_ids(store: LetterStore, ids: Sequence[UUID]) -> AsyncGenerator[Sequence[Letter | UUID], None]:
     """The letters with these ids, each once, in the order given."""
     wanted = list(dict.fromkeys(ids))
     for start in range(0, len(wanted), MOST):
         some = wanted[start : start + MOST]
         yield [letter or id for id, letter in zip(some, await store.get(some), strict=True)]
+
+
+def not_quarantined(query: Query) -> Query:
+    """The question, of letters that no person has to look at first."""
+    return And((query, Not(Is(Field.STATUS, Status.QUARANTINED.value))))
+
+
+async def out_of_quarantine(store: LetterStore, ids: Iterable[UUID]) -> tuple[UUID, ...]:
+    """Those of these letters that nobody has put into quarantine since they were chosen."""
+    wanted = tuple(ids)
+    found = zip(wanted, await store.get(wanted), strict=True)
+    return tuple(id for id, letter in found if letter is None or letter.status is not Status.QUARANTINED)
 
 
 class _Survey:
@@ -108,6 +129,14 @@ class _Survey:
         return LedgerRow(
             operation=self._operation.id, number=number, letter=id, generation=generation, entry=Entry.CHOSEN, at=self._now
         )
+
+    def can_go(self, one: Letter | UUID) -> bool:
+        """Will it be sent, or quarantined because it has gone round too often? What will not is counted all the same."""
+        why = self._why_not(one) if isinstance(one, Letter) else "there is no such letter"
+        if why is None or why == went_round(self._operation.tempo.max_rounds):
+            return True
+        self._refused[why] += 1
+        return False
 
     def _count(self, letter: Letter) -> None:
         self._sources[letter.source] += 1

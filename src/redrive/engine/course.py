@@ -15,7 +15,7 @@ from typing import Any, TypeVar, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.engine.capture import Labels, Try, aware, captured, is_own
+from redrive.engine.capture import Labels, Try, aware, captured, is_own, source_id
 from redrive.engine.describe import describe, in_short
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.redact import Redactor
@@ -117,6 +117,14 @@ class Course:
     def is_own(self, message: Message) -> bool:
         """Was this message a letter of this guard's source before redrive sent it?"""
         return is_own(message, self._labels)
+
+    def identity(self, call: Call) -> str | None:
+        """What all deliveries of the same message have in common: its source, and its id there; None: it has no id."""
+        message = next((one for one in (*call.args, *call.kwargs.values()) if isinstance(one, Message)), None)
+        if message is None and self._extract is not arguments:
+            message = self._extract(*(call.args[1:] if call.is_method else call.args), **call.kwargs)
+        own = source_id(message, self._labels) if message is not None else None
+        return f"{self._labels.source}/{own}" if own else None
 
     def _judged(self, error: Exception, attempts: int, age: timedelta, message: Message) -> Verdict:
         roll = random.random()  # noqa: S311 - jitter needs no secrecy

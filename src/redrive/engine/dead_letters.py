@@ -21,7 +21,6 @@ from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.confirm import confirmed
 from redrive.engine.course import Course
 from redrive.engine.describe import TRACEBACK_LIMIT, describe
-from redrive.engine.dispatcher import Dispatcher
 from redrive.engine.errands import Errands
 from redrive.engine.extract import Extractor, arguments
 from redrive.engine.guard import After, Guard, redelivering
@@ -35,9 +34,9 @@ from redrive.engine.repair import Repair
 from redrive.engine.retry import Breakers, Retried
 from redrive.engine.send import Sender
 from redrive.engine.settle import settle
-from redrive.engine.sweeping import Sweeping
 from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.engine.triage import Triages
+from redrive.engine.working import Working
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.backoff import named
@@ -51,6 +50,7 @@ from redrive.model.pace import Pace
 from redrive.model.policy import Policy
 from redrive.model.query import Field, Is, Query
 from redrive.model.redaction import Redaction
+from redrive.model.replay import ReplayRule
 from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.status import Status, ensure_legal
@@ -80,7 +80,7 @@ class Captured(Struct, frozen=True, kw_only=True):
     held: Held
 
 
-class DeadLetters(Sweeping):
+class DeadLetters(Working):
     """Opened by `redrive.open(url)`. `letters` and `desk` are the ports themselves; the verbs here join them up."""
 
     def __init__(
@@ -95,13 +95,14 @@ class DeadLetters(Sweeping):
         telemetry: Telemetry = SILENT,
         redaction: Redaction | None = None,
         retention: Sequence[RetentionRule] = (),
+        replay: Sequence[ReplayRule] = (),
         alarm: Alarm | None = None,
         elsewhere: Callable[[str], DeadLetters] | None = None,
         targets: Mapping[str, str] | None = None,
         resolve: Resolve | None = None,
         is_loop_bound: bool = False,
     ) -> None:
-        """`retention` are the rules of whoever keeps this house; `alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name; `targets` are where letters of a source go back to, and `resolve`
+        """`retention` and `replay` are the rules of whoever keeps this house; `alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name; `targets` are where letters of a source go back to, and `resolve`
         makes the transport that a URL names.
 
         `is_loop_bound`: the store can be used on its caller's event loop alone, so that nothing may be done from another.
@@ -134,11 +135,13 @@ class DeadLetters(Sweeping):
             telemetry=telemetry,
             resolve=resolve or _unresolved,
             homes=targets or {},
+            namespace=namespace,
         )
         self.triage = Triages(desk, namespace)
         self.repairs = Repair(letters, desk, amend=self._amended, body_of=self.body, within=self.within, check=self._allowed)
         self._bulk = Bulk(letters, desk, self._holder.drop_bodies)
         self._rules = tuple(retention)
+        self._replay = tuple(replay)
         self.breakers = Breakers()
         """One a source, for automatic and manual retries alike."""
         self._alarm = alarm
@@ -258,10 +261,6 @@ class DeadLetters(Sweeping):
         chosen = Is(Field.SOURCE, source) if source is not None else query
         plan = await self.operations.plan(to, ids=ids, query=chosen, tempo=tempo, by=by)
         return await self.operations.run(plan.operation.id, to=to, by=by)
-
-    def dispatcher(self, *, by: str | None = None) -> Dispatcher:
-        """What begins scheduled operations when their time has come: `async with dlq.dispatcher():`."""
-        return Dispatcher(self.operations, by=by or owner_name())
 
     def processor(
         self,

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from redrive.engine.confirm import Confirm, confirming, takes_message
 from redrive.engine.course import Call, Course, Ended, Handled, attempted, in_turns
+from redrive.engine.once import under
 from redrive.engine.wrap import wrapped
 from redrive.model.arrival import Held
 from redrive.model.errors import BadSettings, NotHeld
@@ -65,6 +66,7 @@ class Guard:
     @overload
     def __call__(self, handler: Callable[P, R]) -> Callable[P, R | Verdict | None]: ...
     def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        handler = under(handler, self._course.identity)
         if self._confirm is not None and takes_message(handler):
             handler = confirming(handler, self._told_of)
         return wrapped(handler, self._failed, self._failed_inline)
@@ -90,7 +92,7 @@ class Guard:
             outcome = await attempted(call)
             return outcome if isinstance(outcome, Handled) else await self._course.run(call, outcome, started)
 
-        given = list(messages)
+        given, handler = list(messages), under(handler, self._course.identity)
         if is_inline() or not iscoroutinefunction(handler):
             ends = [await work(message) for message in given]
         else:

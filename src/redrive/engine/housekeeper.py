@@ -1,4 +1,5 @@
-"""The housekeeper: does behind what the store has put off, in small steps, and runs the retention rules from time to time.
+"""The housekeeper: does behind what the store has put off, in small steps, and runs the retention rules from time to time; receipts
+whose time is over are forgotten.
 
 Several may keep one store: a step that another has done finds nothing to do. Nothing that is confirmed waits for it.
 """
@@ -19,6 +20,7 @@ from redrive.engine.telemetry import SILENT, Telemetry
 from redrive.engine.walk import Stride
 from redrive.model.census import Backlog
 from redrive.model.errors import BadSettings, RedriveError
+from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 
 log = logging.getLogger("redrive.housekeeper")
@@ -30,6 +32,7 @@ IDLE = timedelta(seconds=1)
 LONGEST_REST = timedelta(seconds=60)
 """After an error it rests a second, then two, four … but never longer."""
 _IDLE_STEPS = 3
+_RECEIPTS = 1000
 
 
 async def tidied(store: LetterStore, progress: Callable[[Backlog, Backlog], None] | None = None) -> tuple[Backlog, Backlog]:
@@ -62,7 +65,13 @@ class Housekeeper(Background):
     """
 
     def __init__(
-        self, store: LetterStore, retention: Retention, *, interval: timedelta = INTERVAL, telemetry: Telemetry = SILENT
+        self,
+        store: LetterStore,
+        retention: Retention,
+        *,
+        desk: Desk | None = None,
+        interval: timedelta = INTERVAL,
+        telemetry: Telemetry = SILENT,
     ) -> None:
         given: object = interval
         if not isinstance(given, timedelta) or given <= timedelta():
@@ -70,24 +79,31 @@ class Housekeeper(Background):
         super().__init__("redrive-housekeeper")
         self._store = store
         self._retention = retention
+        self._desk = desk
         self._interval = interval
         self._telemetry = telemetry
 
     async def _run(self, stopping: asyncio.Event) -> None:
         tidying = asyncio.create_task(_endlessly("tidy the store", _Tidying(self._store, self._telemetry).step, stopping))
         retaining = asyncio.create_task(_endlessly("run the retention rules", self._retain, stopping))
+        forgetting = asyncio.create_task(_endlessly("forget old receipts", self._forget, stopping))
         try:
             await stopping.wait()
         finally:
             # Rules may run for long; a batch that is under way is ended first.
             retaining.cancel()
             stopping.set()
-            await asyncio.wait([tidying, retaining])
+            await asyncio.wait([tidying, retaining, forgetting])
 
     async def _retain(self) -> timedelta:
         if self._retention.rules:
             await self._retention.run()
         return self._interval
+
+    async def _forget(self) -> timedelta:
+        """Let receipts go whose time is over, and say of work that was cut short that its outcome is unknown."""
+        is_more = self._desk is not None and await self._desk.expire(limit=_RECEIPTS) == _RECEIPTS
+        return IDLE if is_more else self._interval
 
 
 class _Tidying:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine.address import Addresses
-from redrive.engine.aftermath import around, mended
-from redrive.engine.choose import went_round
+from redrive.engine.aftermath import HELD, around, mended, still_to_be_sent
+from redrive.engine.choose import out_of_quarantine, went_round
 from redrive.engine.finish import to_its_end
 from redrive.engine.heartbeat import Heartbeat
 from redrive.engine.in_order import Addressed, Keys
@@ -111,7 +111,10 @@ class Runner:
     async def run(self) -> Operation:
         """Until nothing is left to be sent, or something stops it; how it stands then."""
         is_gone_on_with = self.operation.status not in (OperationStatus.PLANNED, OperationStatus.SCHEDULED)
-        await self._become(OperationStatus.RUNNING)
+        try:
+            await self._become(OperationStatus.RUNNING)
+        except _Halt:  # somebody else runs it too, and has just brought it to its end
+            return self.operation
         self._entries = Counter(await self._desk.tally(self.operation.id))
         first = await self._desk.ledger(self.operation.id, entries=TO_BE_SENT, limit=1) if is_gone_on_with else []
         ended = _Halt(OperationStatus.PAUSED, "interrupted")
@@ -197,8 +200,8 @@ class Runner:
         """Claim, send and settle some letters; say why others were not sent."""
         await self._look()
         by_letter = {row.letter: row for row in rows}
-        claim = Claim(owner=self._owner, lease=self._lease, what=tuple(by_letter), limit=len(by_letter))
-        claimed = await self._redriver.claim(rows, claim)
+        free = await out_of_quarantine(self._store, by_letter) if self.operation.is_by_rule else tuple(by_letter)
+        claimed = await self._store.claim(Claim(owner=self._owner, lease=self._lease, what=free, limit=len(by_letter)))
         ready: list[Addressed] = []
         refused: list[tuple[LedgerRow, Claimed, str]] = []
         for one in claimed:
@@ -213,19 +216,19 @@ class Runner:
             await self._refuse(refused)
         if by_letter:
             await self._left_out(list(by_letter.values()))
-        waiting = {one[0].number: one for one in ready}
+        waiting = {row.number: one for row, one, _ in ready}
         try:
             await self._send(ready, waiting)
         finally:
             if waiting:
                 # One wave or target ended it before the others had their turn.
-                await to_its_end(self._put_back(waiting.values()))
+                await to_its_end(self._redriver.let_go(list(waiting.values())))
         if self._tempo.has_failed_too_often(self._entries[Entry.FAILED], self._sent):
             failed, share = self._entries[Entry.FAILED], self._tempo.stop_on_refail
             why = f"{failed:,} of {self._sent:,} failed again, more than {share:.0%}"
             raise _Halt(OperationStatus.PAUSED, why)
 
-    async def _send(self, ready: Sequence[Addressed], waiting: dict[int, Addressed]) -> None:
+    async def _send(self, ready: Sequence[Addressed], waiting: dict[int, Claimed]) -> None:
         """Send letters wave by wave, each to its target; those whose turn has come are taken out of `waiting`."""
         async with Heartbeat(self._store, [one.lease for _, one, _ in ready], self._lease):
             for wave in self._keys.waves(ready):
@@ -249,7 +252,8 @@ class Runner:
 
     async def _refuse(self, refused: Sequence[tuple[LedgerRow, Claimed, str]]) -> None:
         await self._redriver.let_go([one for _, one, _ in refused])
-        told = await self._redriver.enter([(row, Entry.SKIPPED, why) for row, _, why in refused])
+        fresh = await still_to_be_sent(self._desk, [row for row, _, _ in refused])
+        told = await self._redriver.skip([(row, _unsent(row), why) for old, _, why in refused if (row := fresh.get(old.number))])
         self._count([row for row, _, _ in refused], told)
         rounds = self._tempo.max_rounds
         tired = [
@@ -260,35 +264,29 @@ class Runner:
         if tired:
             await self._store.amend(tired)
 
-    async def _put_back(self, waiting: Iterable[Addressed]) -> None:
-        """Letters whose turn did not come are as they were."""
-        await self._redriver.let_go([one for _, one, _ in waiting])
-        await self._redriver.enter([(row, row.entry, row.detail) for row, _, _ in waiting])
-
     async def _left_out(self, rows: Sequence[LedgerRow]) -> None:
-        """Letters that could not be claimed: say why, but for those that are held and are come back to."""
-        told: list[tuple[LedgerRow, Entry, str]] = []
-        for row, letter in zip(rows, await self._store.get([row.letter for row in rows]), strict=True):
-            is_held = letter is not None and letter.status is Status.RETRYING
-            if is_held and (row.entry is Entry.INTENDED or not self._is_coming_back):
-                told.append((row, row.entry, row.detail))
-            else:
+        """Letters that could not be claimed: say why, but for those that are, or just were, held and are come back to."""
+        told, letters = [], await self._store.get([row.letter for row in rows])
+        fresh = await still_to_be_sent(self._desk, rows)
+        for row, letter in [(fresh[old.number], one) for old, one in zip(rows, letters, strict=True) if old.number in fresh]:
+            is_held = letter is not None and letter.status in HELD
+            if not is_held or (row.entry is not Entry.INTENDED and self._is_coming_back):
                 told.append((row, *_became(row, letter)))
-        self._count(rows, await self._redriver.enter(told))
+        self._count([row for row, _, _ in told], await self._redriver.skip(told) if told else [])
 
     async def _come_back(self) -> None:
         """See to letters that somebody held when their turn came: what is only chosen is not waited for, but what was about to be
         sent is, until the lease of whoever died over it must be over."""
         until = time.monotonic() + (self._lease + _GRACE).total_seconds()
         self._is_coming_back = True
-        while self._entries[Entry.CHOSEN] or self._entries[Entry.INTENDED]:
+        while await self._desk.ledger(self.operation.id, entries=TO_BE_SENT, limit=1):
             await pause(_HELD_SECONDS)
             last = -1
             while rows := await self._desk.ledger(self.operation.id, entries=TO_BE_SENT, limit=self._tempo.batch, after=last):
                 last = rows[-1].number
                 if time.monotonic() > until:
                     why = "whoever sent it died, and somebody has held the letter since"
-                    self._count(rows, await self._redriver.enter([(row, Entry.UNKNOWN, why) for row in rows]))
+                    self._count(rows, await self._redriver.skip([(row, Entry.UNKNOWN, why) for row in rows]))
                 else:
                     await self._batch(rows)
             self._entries = Counter(await self._desk.tally(self.operation.id))
@@ -300,7 +298,7 @@ class Runner:
         while await settle() and time.monotonic() < until:
             await pause(_HELD_SECONDS)
 
-    async def _not_behind(self, wave: Sequence[Addressed], waiting: dict[int, Addressed]) -> Sequence[Addressed]:
+    async def _not_behind(self, wave: Sequence[Addressed], waiting: dict[int, Claimed]) -> Sequence[Addressed]:
         """Those of a wave whose key has not failed meanwhile."""
         behind = [(row, one, why) for row, one, _ in wave if (why := self._keys.why_not(one.letter))]
         if not behind:
@@ -352,8 +350,9 @@ class Runner:
                 ensure_step(latest, status)
 
     async def _end(self, status: OperationStatus, why: str) -> None:
-        """Write down how it ended; whoever paused or cancelled it meanwhile has the last word."""
+        """Write down how it ended, counted anew, for others may run it too; who paused or cancelled it has the last word."""
         while True:
+            self._entries = Counter(await self._desk.tally(self.operation.id))
             is_ours = self.operation.status is OperationStatus.RUNNING
             if await self._written(*((status, why) if is_ours else (self.operation.status, self.operation.why))):
                 return
@@ -385,18 +384,14 @@ def _by_target(ready: Sequence[Addressed]) -> list[tuple[Transport, list[Ready]]
 
 def _became(row: LedgerRow, letter: Letter | None) -> tuple[Entry, str]:
     """What the ledger says of a letter that is not there to be sent."""
-    if letter is not None and letter.redrive.operation == row.operation and letter.generation == row.generation:
+    if letter is None or letter.generation != row.generation:
+        return _unsent(row), "there is no such letter any more" if letter is None else "it failed again after it was chosen"
+    if letter.redrive.operation == row.operation:
         # It was settled, and whoever did it died before the ledger knew, or runs this operation too.
         return {Status.COMPLETED: Entry.CONFIRMED, Status.REDRIVEN: Entry.SENT}.get(letter.status, Entry.UNKNOWN), ""
-    why = _why_gone(row, letter)
-    if row.entry is Entry.INTENDED:
-        return Entry.UNKNOWN, f"whoever sent it died, and now {why}"
-    return Entry.SKIPPED, why
+    return _unsent(row), "somebody holds it" if letter.status is Status.RETRYING else f"it is {letter.status}"
 
 
-def _why_gone(row: LedgerRow, letter: Letter | None) -> str:
-    if letter is None:
-        return "there is no such letter any more"
-    if letter.generation != row.generation:
-        return "it failed again after it was chosen"
-    return "somebody holds it" if letter.status is Status.RETRYING else f"it is {letter.status}"
+def _unsent(row: LedgerRow) -> Entry:
+    """What the ledger says of a letter that does not go now; whether one went that was about to be sent, nobody knows."""
+    return Entry.UNKNOWN if row.entry is Entry.INTENDED else Entry.SKIPPED

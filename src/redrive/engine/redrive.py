@@ -1,6 +1,6 @@
 """Redrive: send letters back, and settle each by what became of it.
 
-The order is the law: claim and write the intent, send, write the outcome and settle. A crash at any point leaves a letter
+The order is the law: claim, write the intent, send, write the outcome, settle. A crash at any point leaves a letter
 that is sent again under the same `redrive-id`, never one that is lost or taken as delivered without an answer.
 """
 
@@ -19,7 +19,7 @@ from redrive.engine.send import Sender, ending
 from redrive.engine.settle import settle
 from redrive.engine.telemetry import Telemetry
 from redrive.model.errors import StoreError
-from redrive.model.lease import Claim, Claimed
+from redrive.model.lease import Claimed
 from redrive.model.operation import Delivered, Delivery, Entry, LedgerRow, Refused, Unknown
 from redrive.model.settlement import Released, Settled, Settlement
 from redrive.ports.desk import Desk
@@ -40,14 +40,14 @@ class Redriver:
         self._telemetry = telemetry
 
     async def drive(self, ready: Sequence[Ready], transport: Transport) -> tuple[list[LedgerRow], int]:
-        """Send these letters, of which the ledger says that they are about to be sent; their rows as they are then, and how many
-        were overtaken: their lease was lost, or they were reopened, before they could be settled, so that only the ledger knows of
-        the sending."""
+        """Send these letters; their rows as they are then, and how many were overtaken: their lease was lost, or they were
+        reopened, before they could be settled, so that only the ledger knows of the sending."""
         deliveries: list[Delivery] | None = None
         claimed = [one for _, one in ready]
         started = datetime.now(UTC)
         try:
             prepared = await self._sender.prepared(claimed)
+            await self._desk.record([_entered(row, Entry.INTENDED, "", started) for row, _ in ready])
             started = datetime.now(UTC)
             deliveries = await self._sender.sent(prepared, transport)
         finally:
@@ -68,20 +68,21 @@ class Redriver:
             Settlement.ending(one, ending(one.letter, delivery, now, took, operation=row.operation))
             for (row, one), delivery in zip(ready, deliveries, strict=True)
         ]
-        # Whichever of the two is lost, the other tells what became of the letter.
-        _, settled = await both(self._desk.record(rows), settle(self._store, settlements))
+        settled = await self._written(rows, settlements)
         for entry, number in Counter([row.entry for row in rows]).items():
             self._telemetry.add(metrics.MESSAGES_REDRIVEN, number, outcome=entry.value)
         return rows, sum(answer is not Settled.DONE for answer in settled)
 
-    async def claim(self, rows: Sequence[LedgerRow], claim: Claim) -> list[Claimed]:
-        """Claim the letters of these rows, and write down that they are about to be sent; who is not claimed is not sent."""
-        now = datetime.now(UTC)
-        intended = [_entered(row, Entry.INTENDED, "", now) for row in rows]
-        _, claimed = await both(self._desk.record(intended), self._store.claim(claim))
-        return claimed
+    async def _written(self, rows: Sequence[LedgerRow], settlements: Sequence[Settlement]) -> list[Settled]:
+        """The outcome, then the settlement: whoever sees the letter as it is then finds in the ledger why."""
+        if self._store.capabilities.embedded:
+            # It writes what it is given one after the other, and all that waits at once.
+            _, settled = await both(self._desk.record(rows), settle(self._store, settlements))
+            return settled
+        await self._desk.record(rows)
+        return await settle(self._store, settlements)
 
-    async def enter(self, rows: Sequence[tuple[LedgerRow, Entry, str]]) -> list[LedgerRow]:
+    async def skip(self, rows: Sequence[tuple[LedgerRow, Entry, str]]) -> list[LedgerRow]:
         """Write down why letters were not sent, or what became of them without us."""
         now = datetime.now(UTC)
         entered = [_entered(row, entry, detail, now) for row, entry, detail in rows]

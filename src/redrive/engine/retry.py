@@ -12,7 +12,7 @@ from msgspec import Struct
 from redrive.engine.depend import said, unmet
 from redrive.engine.send import Sender, ending, later
 from redrive.model.backoff import is_named
-from redrive.model.breaker import DENIED, Breaker
+from redrive.model.breaker import DENIED, Breaker, BreakerState
 from redrive.model.lane import Lane, lane_of
 from redrive.model.lease import Claimed
 from redrive.model.letter import Failure, Letter
@@ -73,6 +73,11 @@ class Breakers:
         if lane not in self._by_lane:
             self._by_lane[lane] = self._make()
         return self._by_lane[lane]
+
+    def state(self, lane: Lane) -> BreakerState | None:
+        """How the breaker of a lane stands; None: this process has never used it, and none is made for the question."""
+        breaker = self._by_lane.get(lane)
+        return None if breaker is None else breaker.state(self.clock())
 
 
 def released(claimed: Iterable[Claimed]) -> list[Retried]:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from redrive.engine.bulk import Bulk, BulkAct, Plan, Progress, Swept
+from redrive.engine.by_rule import ByRule
+from redrive.engine.dispatcher import Dispatcher
 from redrive.engine.housekeeper import INTERVAL, Housekeeper
 from redrive.engine.looking import Looking
+from redrive.engine.operations import Operations
 from redrive.engine.owner import owner_name
 from redrive.engine.retention import Retained, Retention
+from redrive.engine.retry import Breakers
 from redrive.engine.telemetry import Telemetry
 from redrive.engine.walk import MOST
+from redrive.model.breaker import BreakerState
+from redrive.model.lane import Lane
 from redrive.model.query import Query
+from redrive.model.replay import ReplayRule, replay_rules
 from redrive.model.retention import RetentionRule, retention_rules
+from redrive.ports.desk import Desk
 
 
 class Sweeping(Looking):
     """The verbs of `DeadLetters` for many letters."""
 
     telemetry: Telemetry
+    desk: Desk
+    operations: Operations
+    breakers: Breakers
     _bulk: Bulk
     _rules: Sequence[RetentionRule]
+    _replay: Sequence[ReplayRule]
 
     async def plan(self, act: BulkAct, query: Query, *, older_than: timedelta | None = None, reason: str = "") -> Plan:
         """What an act would do to the letters of this namespace that match: purge, archive, restore or discard. Changes nothing."""
@@ -93,7 +106,22 @@ class Sweeping(Looking):
 
         Without `retention` the rules are those of the settings; where there are none, no letter ever expires.
         """
-        return Housekeeper(self.letters, self._retention(retention, by), interval=interval, telemetry=self.telemetry)
+        return Housekeeper(
+            self.letters, self._retention(retention, by), desk=self.desk, interval=interval, telemetry=self.telemetry
+        )
+
+    def dispatcher(self, *, rules: Sequence[ReplayRule | Mapping[str, Any]] | None = None, by: str | None = None) -> Dispatcher:
+        """What begins scheduled operations when their time has come, and follows replay rules: `async with dlq.dispatcher():`.
+
+        Without `rules` they are those of the settings; where there are none, no letter goes back by itself.
+        """
+        chosen = self._replay if rules is None else replay_rules(list(rules))
+        followed = [ByRule(rule, self.operations, self.desk, self.namespace) for rule in chosen]
+        return Dispatcher(self.operations, namespace=self.namespace, rules=followed, state=self._state, by=by or owner_name())
+
+    def _state(self, lane: Lane) -> BreakerState | None:
+        """How a breaker stands by now: whoever opened the store may have set others after the dispatcher was made."""
+        return self.breakers.state(lane)
 
     def _retention(self, rules: Sequence[RetentionRule | str] | None, by: str | None) -> Retention:
         chosen = self._rules if rules is None else retention_rules(list(rules))

@@ -12,6 +12,8 @@ RedriveError
 │   └── SchemaTooNew        upgrade redrive
 ├── LeaseLost               another worker took this letter over: drop it
 ├── LetterLeased            somebody holds this letter: wait, or try again after the lease
+├── AlreadyBegun            transient: somebody works on this delivery; try again later
+├── OutcomeUnknown          who worked on this delivery died over it: look whether its effect is there, then say so
 ├── IllegalTransition       this act is not allowed from the letter's status
 ├── UnknownLetter           no such letter: check the id
 ├── UnknownOperation        no such operation: check the id
@@ -107,6 +109,19 @@ class LetterLeased(RedriveError):
     """Somebody holds this letter. Wait until they settle it or their lease ends."""
 
     code = "letter_leased"
+
+
+class AlreadyBegun(RedriveError):
+    """Somebody is working on this delivery. Try again later: then it is done, or it is yours."""
+
+    code = "already_begun"
+    transient = True
+
+
+class OutcomeUnknown(RedriveError):
+    """Who worked on this delivery never said how it ended. Look for its effect; if there is none, forget the receipt, try again."""
+
+    code = "outcome_unknown"
 
 
 class IllegalTransition(RedriveError):

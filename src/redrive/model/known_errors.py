@@ -33,6 +33,7 @@ _STANDARD: Mapping[Firmness, Mapping[Category, str]] = {
             asyncio.exceptions.CancelledError concurrent.futures._base.CancelledError
             concurrent.futures._base.BrokenExecutor threading.BrokenBarrierError ftplib.error_temp
             redrive.model.errors.StoreUnavailable redrive.model.errors.LeaseLost redrive.model.errors.LetterLeased
+            redrive.model.errors.AlreadyBegun
             """,
         Category.NETWORK: """
             builtins.ConnectionError builtins.TimeoutError socket.gaierror socket.herror ssl.SSLError
@@ -56,7 +57,7 @@ _STANDARD: Mapping[Firmness, Mapping[Category, str]] = {
             """,
         Category.PERMANENT: """
             smtplib.SMTPNotSupportedError ftplib.error_perm sqlite3.NotSupportedError http.client.ImproperConnectionState
-            subprocess.CalledProcessError
+            subprocess.CalledProcessError redrive.model.errors.OutcomeUnknown
             """,
     },
     "plain": {

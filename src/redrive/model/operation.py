@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from redrive.model.errors import IllegalTransition
+from redrive.model.lane import Lane
 from redrive.model.letter import Failure
 from redrive.model.tempo import Tempo
 
@@ -63,12 +64,15 @@ UNDECIDED = frozenset({Entry.SENT, Entry.UNKNOWN})
 """Sent, and what became of it may still be learnt."""
 DEPARTED = frozenset({Entry.SENT, Entry.CONFIRMED, Entry.FAILED, Entry.UNKNOWN})
 
+RULE = "rule:"
+"""How the `by` of an operation begins that nobody made but a rule."""
+
 
 class OperationStatus(StrEnum):
     PLANNED = "planned"
     """Its letters are chosen; nobody has said that it may begin."""
     SCHEDULED = "scheduled"
-    """It begins by itself when its time has come, where a dispatcher runs."""
+    """It begins by itself when its time has come and the breaker it waits for is closed, where a dispatcher runs."""
     RUNNING = "running"
     PAUSED = "paused"
     """By a person, or by itself; it goes on where it was."""
@@ -86,6 +90,7 @@ STEPS: dict[OperationStatus, frozenset[OperationStatus]] = {
     OperationStatus.CANCELLED: frozenset(),
 }
 """Where an operation may go from where it stands."""
+OVER = frozenset({OperationStatus.FINISHED, OperationStatus.CANCELLED})
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -111,6 +116,13 @@ class Operation(Struct, frozen=True, kw_only=True):
     entries: dict[Entry, int] = {}
     """How many letters stand how, when that was last counted."""
     by: str = ""
+    when_closed: Lane | None = None
+    """Where it is scheduled: not before the breaker of this lane is seen closed."""
+
+    @property
+    def is_by_rule(self) -> bool:
+        """Did no person choose its letters? Then none goes that a person has put into quarantine."""
+        return self.by.startswith(RULE)
 
     @property
     def sent(self) -> int:

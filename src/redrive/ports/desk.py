@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
+from redrive.model.receipt import Receipt, Which
 from redrive.model.triage import Triage
 
 
 class Desk(Protocol):
-    """Keeps operations, their ledgers, what was said of groups, the audit and running totals, durably."""
+    """Keeps operations, their ledgers, receipts, what was said of groups, the audit and running totals, durably."""
 
     async def identity(self) -> UUID:
         """This desk's own id, minted when it was made."""
@@ -73,4 +75,35 @@ class Desk(Protocol):
 
     async def totals(self, prefix: str = "") -> dict[str, int]:
         """The totals whose names begin so."""
+        ...
+
+    async def begin(
+        self, receipts: Sequence[Receipt], lease: timedelta, *, again: bool = False, now: datetime | None = None
+    ) -> list[Receipt]:
+        """Ask for the right to work; each is answered as its receipt stands then: begun with this token, the work is theirs.
+
+        It is begun where there is none. A begun one whose time is over becomes unknown, and with `again` what is unknown is
+        begun anew. Of many who ask at once one gets it; the same token again changes nothing.
+        """
+        ...
+
+    async def end(
+        self, receipts: Sequence[Receipt], *, done: bool, keep: timedelta | None = None, now: datetime | None = None
+    ) -> list[bool]:
+        """The work is done, and its receipt stays for `keep` (None: for good); or it failed, and the receipt goes.
+
+        Whoever has the token is believed, also when their time was over; False: it is somebody else's by now, or gone.
+        """
+        ...
+
+    async def receipts(self, which: Which, *, limit: int = 100) -> list[Receipt]:
+        """Receipts as they were last written, those begun latest first."""
+        ...
+
+    async def forget(self, which: Which, *, limit: int = 1000) -> int:
+        """Remove receipts, so many at most; how many went."""
+        ...
+
+    async def expire(self, *, limit: int = 1000, now: datetime | None = None) -> int:
+        """Of receipts whose time is over, so many at most, begun ones become unknown and done ones are forgotten; how many."""
         ...

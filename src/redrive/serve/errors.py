@@ -19,6 +19,8 @@ _STATUS: dict[str, tuple[int, int]] = {
     "schema_too_new": (FAILED, 500),
     "lease_lost": (FAILED, 409),
     "letter_leased": (FAILED, 409),
+    "already_begun": (FAILED, 409),
+    "outcome_unknown": (FAILED, 409),
     "illegal_transition": (FAILED, 409),
     "unknown_letter": (FAILED, 404),
     "unknown_operation": (FAILED, 404),

@@ -9,14 +9,16 @@ from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
+from redrive.backends.memory.receipts import MemoryReceipts
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
 from redrive.model.triage import Triage
 
 
-class MemoryDesk:
-    """Keeps operations, ledgers, audit and totals for as long as the process lives."""
+class MemoryDesk(MemoryReceipts):
+    """Keeps operations, ledgers, receipts, audit and totals for as long as the process lives."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._id = uuid4()
         self._operations: dict[UUID, Operation] = {}
         self._ledger: dict[tuple[UUID, int], LedgerRow] = {}

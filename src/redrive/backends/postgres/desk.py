@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from msgspec import msgpack
 
 from redrive.backends.postgres.database import Database
+from redrive.backends.postgres.receipts import PostgresReceipts
 from redrive.backends.postgres.rows import arrays, plain, restored_text
 from redrive.model.instant import instant, micros
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
@@ -17,8 +18,8 @@ _decode_operation = msgpack.Decoder(Operation).decode
 _decode_triage = msgpack.Decoder(Triage).decode
 
 
-class PostgresDesk:
-    """Operations, ledgers, audit and totals, as durable as the letters."""
+class PostgresDesk(PostgresReceipts):
+    """Operations, ledgers, receipts, audit and totals, as durable as the letters."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

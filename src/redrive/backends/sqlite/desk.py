@@ -12,6 +12,7 @@ from msgspec import msgpack
 
 from redrive.backends.sqlite import ledger
 from redrive.backends.sqlite.database import Database
+from redrive.backends.sqlite.receipts import SqliteReceipts
 from redrive.backends.sqlite.rows import filled, marks, pieces, write_rows
 from redrive.model.instant import instant, micros
 from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation
@@ -21,8 +22,8 @@ _decode_operation = msgpack.Decoder(Operation).decode
 _decode_triage = msgpack.Decoder(Triage).decode
 
 
-class SqliteDesk:
-    """Operations, ledgers, audit and totals, as durable as the letters."""
+class SqliteDesk(SqliteReceipts):
+    """Operations, ledgers, receipts, audit and totals, as durable as the letters."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

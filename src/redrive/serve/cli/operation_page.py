@@ -158,6 +158,8 @@ def operation_page(operation: Operation, rows: Iterable[LedgerRow]) -> Renderabl
     about.add_row("begun", f"{operation.started_at:%Y-%m-%d %H:%M:%S} UTC, {ago(operation.started_at)}")
     if operation.begins_at and operation.status is OperationStatus.SCHEDULED:
         about.add_row("begins", f"{operation.begins_at:%Y-%m-%d %H:%M:%S} UTC")
+    if operation.when_closed and operation.status is OperationStatus.SCHEDULED:
+        about.add_row("waits", Text(waited_for(operation)))
     if operation.finished_at:
         took = operation.finished_at - operation.started_at
         about.add_row("ended", f"{operation.finished_at:%Y-%m-%d %H:%M:%S} UTC, after {brief(took)}")
@@ -168,6 +170,12 @@ def operation_page(operation: Operation, rows: Iterable[LedgerRow]) -> Renderabl
             parts.append(Text(f"{count:,} {words}", style))
     parts += _details(rows)
     return Group(*parts)
+
+
+def waited_for(operation: Operation) -> str:
+    """What keeps a scheduled operation, besides its time."""
+    source = legible(operation.when_closed.source) if operation.when_closed else ""
+    return f"until the breaker of '{source}' is closed, as seen by the process whose dispatcher begins it"
 
 
 def operation_shape(operation: Operation) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from redrive.model.operation import Entry, Operation
 from redrive.model.query import And, Query
 from redrive.model.tempo import Tempo, rate_of, share_of
 from redrive.serve.cli.acts import STOPPED, asked, bar, letters, say
-from redrive.serve.cli.operation_page import operation_shape, outcomes, plan_page, plan_shape, report_shape
+from redrive.serve.cli.operation_page import operation_shape, outcomes, plan_page, plan_shape, report_shape, waited_for
 from redrive.serve.cli.options import (
     Duration,
     chosen,
@@ -66,6 +66,11 @@ _ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
 @click.option(
     "--at", "begins_at", metavar="TIME", help="Begin then, where `redrive up` runs: 03:00, 2h from now, or an ISO time."
 )
+@click.option(
+    "--when-closed",
+    metavar="SOURCE",
+    help="Begin when the circuit breaker of this source is closed, where `redrive up` or your program's dispatcher runs.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @yes_option
 @json_option
@@ -75,6 +80,7 @@ def command(
     query: tuple[str, ...],
     to: str,
     begins_at: str | None,
+    when_closed: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -89,6 +95,8 @@ def command(
     """
     tempo = _tempo(options)
     when = None if begins_at is None else _moment(begins_at, datetime.now(UTC))
+    if when_closed is not None and not when_closed.strip():
+        raise click.UsageError("--when-closed needs the name of a source.")
     filters = {name: value for name, value in options.items() if name not in _TEMPO}
     sys.path.insert(0, str(Path.cwd()))
     with opened(store, config) as dlq:
@@ -109,8 +117,8 @@ def command(
             return _nothing(dlq, plan, as_json=as_json, dry_run=dry_run)
         if is_asked:
             _confirm(dlq, plan)
-        if when is not None:
-            return _scheduled(dlq, plan, when, as_json=as_json)
+        if when is not None or when_closed is not None:
+            return _scheduled(dlq, plan, when, when_closed, as_json=as_json)
         return run(dlq, plan.operation, as_json=as_json, plan=plan, to=to)
 
 
@@ -150,13 +158,18 @@ def _moment(text: str, now: datetime) -> datetime:
     return at
 
 
-def _scheduled(dlq: blocking.DeadLetters, plan: RedrivePlan, when: datetime, *, as_json: bool) -> int:
-    operation = dlq.operations.schedule(plan.operation.id, when, by=person_name())
+def _scheduled(
+    dlq: blocking.DeadLetters, plan: RedrivePlan, when: datetime | None, when_closed: str | None, *, as_json: bool
+) -> int:
+    operation = dlq.operations.schedule(plan.operation.id, when, when_closed=when_closed, by=person_name())
     if as_json:
         click.echo(to_json({"operation": operation_shape(operation), "plan": plan_shape(plan)}))
     else:
         short = str(operation.id)[:8]
-        say(f"Scheduled for {when.astimezone():%Y-%m-%d %H:%M %Z}: it begins then where redrive up runs.", "green")
+        if when is not None:
+            say(f"Scheduled for {when.astimezone():%Y-%m-%d %H:%M %Z}: it begins then where redrive up runs.", "green")
+        if when_closed is not None:
+            say(f"It waits {waited_for(operation)}.", "green")
         say(f"Before that: redrive ops resume {short} begins at once, redrive ops cancel {short} ends it.")
     return 0
 

@@ -21,17 +21,15 @@ from redrive.settings import Settings, masked
 
 @click.command("up")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:2319]")
-@click.option(
-    "--no-housekeeping", is_flag=True, help="Leave what the store puts off, retention rules and scheduled replays to others."
-)
+@click.option("--no-housekeeping", is_flag=True, help="Leave what the store puts off, retention rules and replays to others.")
 @json_option
 @store_option
 @config_option
 def command(listen: str | None, no_housekeeping: bool, as_json: bool, store: str | None, config: Path | None) -> None:
     """Stay up: serve /health/live, /health/ready and /metrics until Ctrl-C or SIGTERM.
 
-    Behind, it keeps house: indexes texts, sums up counts, gives back space, runs the retention rules of the settings, and begins
-    replays that were scheduled.
+    Behind, it keeps house: indexes texts, sums up counts, gives back space, runs the retention rules of the settings, begins
+    replays that were scheduled, and follows the replay rules of the settings.
     """
     # Targets of scheduled replays are found from here, as they are by `redrive replay`.
     sys.path.insert(0, str(Path.cwd()))
@@ -73,13 +71,16 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
             def when_up() -> None:
                 if as_json:
                     retention = list(map(str, settings.retention)) if keeps_house else []
+                    replay = list(map(str, settings.replay)) if keeps_house else []
                     where = {"listening": address, "store": masked(settings.store)}
-                    click.echo(to_json({**where, "housekeeping": keeps_house, "retention": retention}))
+                    click.echo(to_json({**where, "housekeeping": keeps_house, "retention": retention, "replay": replay}))
                 else:
                     click.echo(f"redrive is up on {address} with {masked(settings.store)}")
                     click.echo(f"  {address}/health/ready   {address}/metrics   Ctrl-C ends it")
                     if keeps_house and settings.retention:
                         click.echo(f"  {_announced(settings.retention)}")
+                    for rule in settings.replay if keeps_house else ():
+                        click.echo(f"  replay rule {rule}")
 
             async with dlq.housekeeper() if keeps_house else nullcontext(), dlq.dispatcher() if keeps_house else nullcontext():
                 await serve(surface, listening, when_up=when_up)

@@ -1,6 +1,6 @@
 """What every backend owes its callers: a contract for each port, in four tiers that are read in this order.
 
-- The contracts, to subclass: `letters` (`LetterStoreContract`), `desk` (`DeskContract`), `network` (`NetworkContract`).
+- The contracts, to subclass: `letters` (`LetterStoreContract`), `desk` (`DeskContract`) with `receipts`, `network` (`NetworkContract`).
 - Tier 1, readable examples: `holding`, `finding`, `searching`, `claiming`, `waiting`, `mending`, `oddities`.
 - Tier 2, generated command sequences against the memory store as oracle: `machine`.
 - Tier 3, many at once: `owners` settle the same letters, `races` have one winner, `processes` share one store.

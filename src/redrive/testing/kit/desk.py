@@ -1,4 +1,4 @@
-"""The kit for `Desk`: operations, their ledgers, the audit and totals."""
+"""The kit for `Desk`: operations, their ledgers, the audit and totals; receipts have a kit of their own, `receipts`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from redrive.model.tempo import Tempo
 from redrive.model.triage import Note, Standing, Triage
 from redrive.ports.desk import Desk
 from redrive.testing.kit.clerk import Run
+from redrive.testing.kit.receipts import ReceiptsContract
 from redrive.testing.kit.samples import START, occurrence
 from redrive.testing.kit.strategies import effort, instants, texts, uuids
 
@@ -49,7 +50,7 @@ def _note(act: str, **changes: Any) -> AuditRow:
     return AuditRow(**(values | changes))
 
 
-class DeskContract:
+class DeskContract(ReceiptsContract):
     """What every `Desk` owes its callers. A subclass overrides `opener`."""
 
     @pytest.fixture

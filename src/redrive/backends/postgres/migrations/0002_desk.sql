@@ -47,3 +47,20 @@ CREATE TABLE {schema}.totals (
     name  text COLLATE "C" PRIMARY KEY,
     total bigint NOT NULL
 );
+
+-- What handlers have begun and done, for those that work once.
+CREATE TABLE {schema}.receipts (
+    namespace text COLLATE "C" NOT NULL,
+    handler   text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    token     uuid NOT NULL,
+    at        bigint NOT NULL,
+    state     text NOT NULL,
+    until     bigint,
+    by        text NOT NULL,
+    PRIMARY KEY (namespace, handler, key)
+);
+
+CREATE INDEX receipts_by_time ON {schema}.receipts (namespace, at);
+CREATE INDEX receipts_unknown ON {schema}.receipts (namespace, at) WHERE state = 'unknown';
+CREATE INDEX receipts_over ON {schema}.receipts (until) WHERE until IS NOT NULL;

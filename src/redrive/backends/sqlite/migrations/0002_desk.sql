@@ -48,3 +48,20 @@ CREATE TABLE totals (
     name  TEXT PRIMARY KEY,
     total INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- What handlers have begun and done, for those that work once.
+CREATE TABLE receipts (
+    namespace TEXT NOT NULL,
+    handler   TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    token     BLOB NOT NULL,
+    at        INTEGER NOT NULL,
+    state     TEXT NOT NULL,
+    until     INTEGER,
+    by        TEXT NOT NULL,
+    PRIMARY KEY (namespace, handler, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX receipts_by_time ON receipts (namespace, at);
+CREATE INDEX receipts_unknown ON receipts (namespace, at) WHERE state = 'unknown';
+CREATE INDEX receipts_over ON receipts (until) WHERE until IS NOT NULL;
