@@ -58,6 +58,11 @@ class Scene:
         assert plan.total == LETTERS
         return plan.operation.id
 
+    async def planned_again(self, **tempo: Any) -> UUID:
+        """What was left."""
+        plan = await self.dlq.operations.plan(self.door(UUID(int=0)), query=EVERYTHING, tempo=Tempo(**tempo))
+        return plan.operation.id
+
     async def run(self, id: UUID) -> None:
         await self.dlq.operations.run(id, to=self.door(id))
 
@@ -115,8 +120,27 @@ def test_an_operation_ends_although_the_clock_is_set_while_it_runs(tell: Tell, j
         assert set(scene.endpoint.arrived.values()) == {1}
         await asyncio.sleep(2 * LEASE.total_seconds())
         await scene.ensure_nothing_is_lost()
-        again = await scene.dlq.operations.plan(scene.door(UUID(int=0)), query=EVERYTHING)
-        await scene.run(again.operation.id)
+        assert {letter.status for letter in await scene.dlq.letters.get(scene.ids) if letter} == {Status.COMPLETED}
+
+    tell(story)
+
+
+@pytest.mark.parametrize("jump", JUMPS, ids=str)
+def test_what_waits_for_its_key_is_not_sent_after_its_claim_ran_out(tell: Tell, jump: timedelta) -> None:
+    async def story(scene: Scene) -> None:
+        id = await scene.planned(batch=60, keeps_order=True)
+        running = asyncio.create_task(scene.run(id))
+        await asyncio.sleep(0.5)
+        scene.time.jump(jump)
+        await running
+        entries = await scene.entries(id)
+        assert sum(entries.values()) == LETTERS
+        assert set(entries) <= {Entry.CONFIRMED, Entry.SKIPPED}
+        assert set(scene.endpoint.arrived.values()) == {1}
+        await asyncio.sleep(2 * LEASE.total_seconds())
+        await scene.ensure_nothing_is_lost()
+        again = await scene.planned_again(keeps_order=True)
+        await scene.run(again)
         assert {letter.status for letter in await scene.dlq.letters.get(scene.ids) if letter} == {Status.COMPLETED}
 
     tell(story)

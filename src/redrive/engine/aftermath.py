@@ -61,3 +61,18 @@ def around(rows: Sequence[LedgerRow], total: int, batch: int) -> range:
     """The numbers of what may have been under way when somebody died, given the first rows that were still to be sent."""
     first = rows[0].number if rows else total
     return range(max(0, first - 4 * batch), first + 4 * batch)
+
+
+def became(row: LedgerRow, letter: Letter | None) -> tuple[Entry, str]:
+    """What the ledger says of a letter that is not there to be sent."""
+    if letter is None or letter.generation != row.generation:
+        return unsent(row), "there is no such letter any more" if letter is None else "it failed again after it was chosen"
+    if letter.redrive.operation == row.operation:
+        # It was settled, and whoever did it died before the ledger knew, or runs this operation too.
+        return {Status.COMPLETED: Entry.CONFIRMED, Status.REDRIVEN: Entry.SENT}.get(letter.status, Entry.UNKNOWN), ""
+    return unsent(row), "somebody holds it" if letter.status is Status.RETRYING else f"it is {letter.status}"
+
+
+def unsent(row: LedgerRow) -> Entry:
+    """What the ledger says of a letter that does not go now; whether one went that was about to be sent, nobody knows."""
+    return Entry.UNKNOWN if row.entry is Entry.INTENDED else Entry.SKIPPED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from redrive.engine.redrive import Ready
@@ -22,6 +22,7 @@ class Keys:
     def __init__(self, *, is_kept: bool) -> None:
         self._is_kept = is_kept
         self._failed: dict[bytes, UUID] = {}
+        self._lost: set[UUID] = set()
 
     def waves(self, ready: Sequence[Addressed]) -> list[list[Addressed]]:
         """What is sent at once: of each key one at a time."""
@@ -41,8 +42,17 @@ class Keys:
 
     def why_not(self, letter: Letter) -> str:
         """Why a letter must stay behind; empty: it need not."""
+        if self._lost and letter.id in self._lost:
+            return "its claim ran out before its turn came"
         before = self._failed.get(letter.key) if self._failed and letter.key is not None else None
         return "" if before is None else f"it comes after letter {before} of the same key, which failed"
+
+    def hold_back(self, letters: Iterable[Letter]) -> None:
+        """These are not ours any more, and nothing of their keys may go before them."""
+        for letter in letters:
+            self._lost.add(letter.id)
+            if letter.key is not None:
+                self._failed.setdefault(letter.key, letter.id)
 
     def note(self, sent: Sequence[Ready], rows: Sequence[LedgerRow]) -> None:
         """Hear what became of letters."""

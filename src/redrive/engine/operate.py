@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine.address import Addresses
-from redrive.engine.aftermath import HELD, around, mended, still_to_be_sent
+from redrive.engine.aftermath import HELD, around, became, mended, still_to_be_sent, unsent
 from redrive.engine.choose import out_of_quarantine, went_round
 from redrive.engine.finish import to_its_end
 from redrive.engine.heartbeat import Heartbeat
@@ -32,7 +31,7 @@ from redrive.model.errors import RedriveError, StoreError
 from redrive.model.lease import Claim, Claimed
 from redrive.model.letter import Letter
 from redrive.model.operation import DEPARTED, TO_BE_SENT, UNDECIDED, Entry, LedgerRow, Operation, OperationStatus, ensure_step
-from redrive.model.status import Act, Status
+from redrive.model.status import Act
 from redrive.ports.desk import Desk
 from redrive.ports.inline import pause
 from redrive.ports.letters import LetterStore
@@ -107,6 +106,8 @@ class Runner:
         self._last = -1
         self._is_halted = False
         self._is_coming_back = False
+        self._torn: list[range] = []
+        """The numbers of letters some of which were overtaken while they were sent."""
 
     async def run(self) -> Operation:
         """Until nothing is left to be sent, or something stops it; how it stands then."""
@@ -124,6 +125,8 @@ class Runner:
             await self._come_back()
             if is_gone_on_with:
                 await self._mend(around(first, self.operation.total, self._tempo.batch))
+            for numbers in self._torn:
+                await self._mended(numbers)
             await self._observe()
             ended = _Halt(OperationStatus.FINISHED, "")
         except _Halt as halt:
@@ -230,14 +233,19 @@ class Runner:
 
     async def _send(self, ready: Sequence[Addressed], waiting: dict[int, Claimed]) -> None:
         """Send letters wave by wave, each to its target; those whose turn has come are taken out of `waiting`."""
-        async with Heartbeat(self._store, [one.lease for _, one, _ in ready], self._lease):
-            for wave in self._keys.waves(ready):
+        async with Heartbeat(self._store, [one.lease for _, one, _ in ready], self._lease) as heartbeat:
+            for place, wave in enumerate(self._keys.waves(ready)):
+                if place:
+                    await heartbeat.beat()
+                    self._keys.hold_back([one.letter for _, one, _ in wave if not heartbeat.holds(one.lease)])
                 for target, some in _by_target(await self._not_behind(wave, waiting)):
                     for row, _ in some:
                         del waiting[row.number]
                     driven, overtaken = await self._redriver.drive(some, target)
                     self._count([row for row, _ in some], driven)
                     self.overtaken += overtaken
+                    if overtaken:
+                        self._torn.append(range(some[0][0].number, some[-1][0].number + 1))
                     self._keys.note(some, driven)
 
     def _why_not(self, row: LedgerRow, letter: Letter, target: Transport | None) -> str:
@@ -253,7 +261,7 @@ class Runner:
     async def _refuse(self, refused: Sequence[tuple[LedgerRow, Claimed, str]]) -> None:
         await self._redriver.let_go([one for _, one, _ in refused])
         fresh = await still_to_be_sent(self._desk, [row for row, _, _ in refused])
-        told = await self._redriver.skip([(row, _unsent(row), why) for old, _, why in refused if (row := fresh.get(old.number))])
+        told = await self._redriver.skip([(row, unsent(row), why) for old, _, why in refused if (row := fresh.get(old.number))])
         self._count([row for row, _, _ in refused], told)
         rounds = self._tempo.max_rounds
         tired = [
@@ -271,7 +279,7 @@ class Runner:
         for row, letter in [(fresh[old.number], one) for old, one in zip(rows, letters, strict=True) if old.number in fresh]:
             is_held = letter is not None and letter.status in HELD
             if not is_held or (row.entry is not Entry.INTENDED and self._is_coming_back):
-                told.append((row, *_became(row, letter)))
+                told.append((row, *became(row, letter)))
         self._count([row for row, _, _ in told], await self._redriver.skip(told) if told else [])
 
     async def _come_back(self) -> None:
@@ -294,12 +302,15 @@ class Runner:
     async def _mend(self, numbers: range) -> None:
         """Settle what was sent by somebody who died before that."""
         until = time.monotonic() + (self._lease + _GRACE).total_seconds()
-        settle = partial(mended, self._store, self._desk, self.operation.id, numbers, owner=self._owner, lease=self._lease)
-        while await settle() and time.monotonic() < until:
+        while await self._mended(numbers) and time.monotonic() < until:
             await pause(_HELD_SECONDS)
 
+    async def _mended(self, numbers: range) -> int:
+        """How many of these cannot be settled yet."""
+        return await mended(self._store, self._desk, self.operation.id, numbers, owner=self._owner, lease=self._lease)
+
     async def _not_behind(self, wave: Sequence[Addressed], waiting: dict[int, Claimed]) -> Sequence[Addressed]:
-        """Those of a wave whose key has not failed meanwhile."""
+        """Those of a wave that are still ours, and whose key has not failed meanwhile."""
         behind = [(row, one, why) for row, one, _ in wave if (why := self._keys.why_not(one.letter))]
         if not behind:
             return wave
@@ -380,18 +391,3 @@ def _by_target(ready: Sequence[Addressed]) -> list[tuple[Transport, list[Ready]]
     for row, one, target in ready:
         by_name.setdefault(target.name, (target, []))[1].append((row, one))
     return list(by_name.values())
-
-
-def _became(row: LedgerRow, letter: Letter | None) -> tuple[Entry, str]:
-    """What the ledger says of a letter that is not there to be sent."""
-    if letter is None or letter.generation != row.generation:
-        return _unsent(row), "there is no such letter any more" if letter is None else "it failed again after it was chosen"
-    if letter.redrive.operation == row.operation:
-        # It was settled, and whoever did it died before the ledger knew, or runs this operation too.
-        return {Status.COMPLETED: Entry.CONFIRMED, Status.REDRIVEN: Entry.SENT}.get(letter.status, Entry.UNKNOWN), ""
-    return _unsent(row), "somebody holds it" if letter.status is Status.RETRYING else f"it is {letter.status}"
-
-
-def _unsent(row: LedgerRow) -> Entry:
-    """What the ledger says of a letter that does not go now; whether one went that was about to be sent, nobody knows."""
-    return Entry.UNKNOWN if row.entry is Entry.INTENDED else Entry.SKIPPED
