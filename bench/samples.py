@@ -26,9 +26,9 @@ _FAILURE = Failure(
 )
 
 
-def letters(count: int, *, source: str = "orders", is_due: bool = False) -> list[Letter]:
+def letters(count: int, *, source: str = "orders", is_due: bool = False, first: int = 0) -> list[Letter]:
     """So many different letters, each a second younger than the one before; due for a retry, or waiting for a person."""
-    return [_letter(number, source, is_due) for number in range(count)]
+    return [_letter(number, source, is_due) for number in range(first, first + count)]
 
 
 def _letter(number: int, source: str, is_due: bool) -> Letter:

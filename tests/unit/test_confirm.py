@@ -72,6 +72,21 @@ def test_one_that_fails_again_reopens_it(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_block_that_works_confirms_the_letter_and_one_that_fails_does_not(tell: Tell) -> None:
+    async def story(dlq: DeadLetters) -> None:
+        messages, operation = await sent_back(dlq, 2)
+        guard = dlq.guard(source="orders", policy=Policy(max_attempts=1))
+        for message in messages:
+            async with guard.attempt(message):
+                if message.id == "1":
+                    raise ConnectionError("still down")
+        by_id = {letter.source_id: letter.status async for letter in dlq.find()}
+        assert by_id == {"0": Status.COMPLETED, "1": Status.PENDING}
+        assert (await dlq.operations.observe(operation)).entries == {Entry.CONFIRMED: 1, Entry.FAILED: 1}
+
+    tell(story)
+
+
 def test_a_batch_confirms_those_that_worked(tell: Tell) -> None:
     async def story(dlq: DeadLetters) -> None:
         messages, operation = await sent_back(dlq, 4)

@@ -135,14 +135,14 @@ UNDO = Mending(name="undo", change=_put_back, puts_back=True)
 
 
 def by_schema(schema: bytes | str | dict[str, Any] | bool) -> Valid:
-    """Bodies must fit a JSON Schema; needs the package `jsonschema`."""
+    """Bodies must fit a JSON Schema; needs the extra `schema`."""
     known = plain.read(schema, "the JSON Schema") if isinstance(schema, bytes | str) else schema
     if not isinstance(known, dict | bool):
         raise BadSettings('a JSON Schema is an object, such as {"type": "object", "required": ["id"]}')
     try:
         library: Any = importlib.import_module("jsonschema")
     except ModuleNotFoundError as error:
-        raise MissingExtra("a JSON Schema is checked by the package jsonschema; install it: pip install jsonschema") from error
+        raise MissingExtra("a JSON Schema is checked by jsonschema; install it with: pip install 'redrive[schema]'") from error
     checker = library.validators.validator_for(known)
     try:
         checker.check_schema(known)

@@ -68,7 +68,7 @@ class Guard:
     def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         handler = under(handler, self._course.identity)
         if self._confirm is not None and takes_message(handler):
-            handler = confirming(handler, self._told_of)
+            handler = confirming(handler, self.told_of)
         return wrapped(handler, self._failed, self._failed_inline)
 
     def attempt(self, *args: Any, **kwargs: Any) -> Trial:
@@ -97,7 +97,7 @@ class Guard:
             ends = [await work(message) for message in given]
         else:
             ends = await in_turns(work, given, concurrency)
-        await self._told_of(one for one, end in zip(given, ends, strict=True) if isinstance(end, Handled))
+        await self.told_of(one for one, end in zip(given, ends, strict=True) if isinstance(end, Handled))
         by_place: dict[str | None, list[Letter]] = {}
         for end in ends:
             if isinstance(end, Ended) and end.letter is not None:
@@ -107,7 +107,7 @@ class Guard:
             refused |= await self._held(letters, place)
         return [_told(end, refused) for end in ends]
 
-    async def _told_of(self, worked: Iterable[Any]) -> int:
+    async def told_of(self, worked: Iterable[Any]) -> int:
         """Confirm those that redrive sent back here; how many letters are done by that."""
         back = [one for one in worked if isinstance(one, Message) and one.headers and self._course.is_own(one)]
         if not back or self._confirm is None or redelivering.get():
@@ -198,13 +198,22 @@ class Trial:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if error is None and (back := self._sent_back()):
+            drive(self._guard.told_of(back))
         return isinstance(error, Exception) and drive(self._is_dealt_with(error))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if error is None and (back := self._sent_back()):
+            await self._guard.told_of(back)
         return isinstance(error, Exception) and await self._is_dealt_with(error)
+
+    def _sent_back(self) -> list[Message]:
+        """The message of this try, if redrive sent it."""
+        given = (*self._call.args, *self._call.kwargs.values())
+        return [one for one in given if isinstance(one, Message) and one.headers and one.generation]
 
     async def _is_dealt_with(self, error: Exception) -> bool:
         if redelivering.get():
