@@ -40,7 +40,7 @@ PAIRS = {
 }
 
 
-AMONG_THEMSELVES = {"finish", "is_raised"}
+AMONG_THEMSELVES = {"finish", "is_raised", "told_of"}
 """How a guard and its trials talk to each other; no verb for users."""
 
 
