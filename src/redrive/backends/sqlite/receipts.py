@@ -58,7 +58,10 @@ class SqliteReceipts:
         return await self._database.write(_forget, (which, limit))
 
     async def expire(self, *, limit: int = 1000, now: datetime | None = None) -> int:
-        return await self._database.write(_expire, (limit, micros(self._database.now(now))))
+        moment = micros(self._database.now(now))
+        # Mostly there is nothing to do, and whoever writes meanwhile need not be waited for to see that.
+        is_due = await self._database.read(lambda connection: connection.execute(_OVER, [moment, 1]).fetchone())
+        return await self._database.write(_expire, (limit, moment)) if is_due and limit else 0
 
 
 def _begin(connection: sqlite3.Connection, requests: list[_Begin]) -> list[list[Receipt]]:
