@@ -234,14 +234,17 @@ def test_a_letter_that_is_closed_or_no_text_is_not_opened(shell: Shell) -> None:
 
 MISTAKES: list[tuple[list[str], str]] = [
     ([], "Say which letters: ids, a question such as 'source:orders error:UnknownCurrency', or all."),
-    (["all"], "Say what to change: --patch, --function, --header, --body or --undo; or give one id to edit."),
+    (["all"], "Say what to change: --patch, --function, --header, --body, --target or --undo; or give one id to edit."),
     (["all", "--patch-inline", "[{"], "the patch is not JSON: "),
     (["all", "--patch-inline", ""], "the patch is not JSON: "),
     (["all", "--patch-inline", '[{"op": "set", "path": "/a"}]'], "there is no op 'set'"),
     (["all", "--patch-inline", '[{"op": "remove", "path": "a"}]'], "path 'a' must begin with /"),
     (["all", "--patch", "no.json"], "No such file or directory"),
     (["all", "--patch-inline", "[]", "--undo"], "Give one of --patch-inline and --undo."),
-    (["all", "--function", "shop:euros", "--header", "a=b"], "Give one of --function and --body, --header and --content-type."),
+    (
+        ["all", "--function", "shop:euros", "--header", "a=b"],
+        "Give one of --function and --body, --header, --content-type and --target.",
+    ),
     (["all", "--undo", "--type", "shop:Order"], "What is put back is not checked; leave --schema and --type out."),
     (["all", "--function", ""], "'' names nothing; write module:name"),
     (["all", "--function", "shopp:euros"], "cannot import 'shopp': No module named 'shopp'"),

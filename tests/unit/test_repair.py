@@ -491,7 +491,7 @@ def test_a_function_that_fails_is_told_with_the_letter_it_failed_on(store: Lette
                     lambda value: float("nan"),
                     "what it would be is not JSON: Out of range float values are not JSON compliant: nan",
                 ),
-                (requeues, "a repair changes body, content type and headers, and not the tags"),
+                (requeues, "a repair changes body, content type, headers and target, and not the tags"),
                 (lambda value, letter: Amendment(id=order("9").id, body=b"x"), "a repair of one letter cannot amend another"),
                 (lambda value, letter: Amendment(id=letter.id, body="x"), "the new body must be bytes, and is a str"),
             ):

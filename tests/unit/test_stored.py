@@ -67,7 +67,8 @@ FULL = Letter(
     tags=("a", "b"),
     metadata={"deep": {"list": [1, 2.5, None, True, "ü"]}},
     redrive=RedriveMark(count=2, last_at=NOW, operation=UUID(int=5)),
-    original=Original(body=b"was", content_type="text/plain", headers=(("h", b"v"),)),
+    target="py:shop:other",
+    original=Original(body=b"was", content_type="text/plain", headers=(("h", b"v"),), target="py:shop:first"),
     redacted=("body", "headers.authorization"),
 )
 

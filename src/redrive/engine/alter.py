@@ -19,6 +19,7 @@ from redrive.model.amendment import Amendment
 from redrive.model.errors import BadSettings, MissingExtra
 from redrive.model.letter import Headers, Letter
 from redrive.model.patch import Patch, spelled
+from redrive.model.target import own
 
 Change = Callable[[Letter, bytes], bytes | Amendment | None]
 """A letter's new body, or an amendment of its content; None: it stays as it is. `BadSettings` says why there can be none."""
@@ -39,6 +40,8 @@ class Mending(Struct, frozen=True, kw_only=True):
     valid: Valid | None = None
     puts_back: bool = False
     """It brings back what was there before, so that no rule has a say in it."""
+    target: str = ""
+    """The target that it gives to every letter: whether that leads anywhere is seen before any letter is."""
 
 
 def by_patch(patch: Patch, *, valid: Valid | None = None) -> Mending:
@@ -88,9 +91,14 @@ def by_hand(
     content_type: str | None = None,
     headers: Sequence[tuple[str, bytes]] = (),
     without: Sequence[str] = (),
+    target: str | None = None,
     valid: Valid | None = None,
 ) -> Mending:
-    """Give letters a body, a content type or headers. A header replaces all of its name; `without` takes headers away."""
+    """Give letters a body, a content type, headers or a target. A header replaces all of its name; `without` takes headers away.
+
+    The target is where they go instead of their source: a URL, or a source that [targets] names; `source` or an empty one takes
+    it away.
+    """
 
     def change(letter: Letter, before: bytes) -> Amendment:
         return Amendment(
@@ -98,9 +106,10 @@ def by_hand(
             body=UNSET if body is None else body,
             content_type=UNSET if content_type is None else content_type,
             headers=with_headers(letter.headers, headers, without) if headers or without else UNSET,
+            target=UNSET if target is None else target,
         )
 
-    return Mending(name="by hand", change=change, valid=valid)
+    return Mending(name="by hand", change=change, valid=valid, target=own(target or ""))
 
 
 def with_headers(known: Headers, given: Sequence[tuple[str, bytes]], without: Sequence[str]) -> Headers:
@@ -127,11 +136,12 @@ def _put_back(letter: Letter, body: bytes) -> Amendment | None:
         body_ref=original.body_ref,
         content_type=original.content_type,
         headers=original.headers,
+        target=original.target,
     )
 
 
 UNDO = Mending(name="undo", change=_put_back, puts_back=True)
-"""Puts back what came: body, content type and headers."""
+"""Puts back what came: body, content type, headers and target."""
 
 
 def by_schema(schema: bytes | str | dict[str, Any] | bool) -> Valid:

@@ -34,6 +34,8 @@ class RedrivePlan(Struct, frozen=True, kw_only=True):
     groups: dict[str, int]
     """The failures that most of them are of, by fingerprint."""
     group_count: int
+    own_targets: dict[str, int]
+    """Where letters go instead that have a target of their own, and how many; most first."""
     refused: dict[str, int]
     """Why letters will not be sent, and how many."""
     seconds: float | None
@@ -115,6 +117,8 @@ class _Survey:
         self._groups: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._targets: dict[str, str] = {}
+        self._own: Counter[str] = Counter()
+        self._own_of: dict[str, str] = {}
         self.total = 0
 
     def row(self, one: Letter | UUID) -> LedgerRow:
@@ -142,7 +146,10 @@ class _Survey:
         self._sources[letter.source] += 1
         self._groups[letter.failure.fingerprint] += 1
         target = self._addresses.of(letter)
-        if target is not None:
+        if target is not None and self._addresses.is_own(letter):
+            self._own[target.name] += 1
+            self._own_of.setdefault(letter.source, target.name)
+        elif target is not None:
             self._targets.setdefault(letter.source, target.name)
         if (why := self._why_not(letter)) is not None:
             self._refused[why] += 1
@@ -162,9 +169,10 @@ class _Survey:
         return RedrivePlan(
             operation=replace(self._operation, total=self.total, entries=entries),
             sources=dict(self._sources.most_common()),
-            targets=self._targets,
+            targets=self._own_of | self._targets,
             groups=dict(self._groups.most_common(_GROUPS_TOLD)),
             group_count=len(self._groups),
+            own_targets=dict(self._own.most_common(_GROUPS_TOLD)),
             refused=dict(self._refused.most_common()),
             seconds=self._operation.tempo.seconds_for(self.total),
         )

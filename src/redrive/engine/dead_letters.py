@@ -54,6 +54,7 @@ from redrive.model.replay import ReplayRule
 from redrive.model.retention import RetentionRule
 from redrive.model.settlement import Outcome, Settled, Settlement
 from redrive.model.status import Status, ensure_legal
+from redrive.model.target import own
 from redrive.model.tempo import Tempo
 from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
@@ -138,7 +139,15 @@ class DeadLetters(Working):
             namespace=namespace,
         )
         self.triage = Triages(desk, namespace)
-        self.repairs = Repair(letters, desk, amend=self._amended, body_of=self.body, within=self.within, check=self._allowed)
+        self.repairs = Repair(
+            letters,
+            desk,
+            amend=self._amended,
+            body_of=self.body,
+            within=self.within,
+            check=self._allowed,
+            ensure_target=self.operations.ensure_target,
+        )
         self._bulk = Bulk(letters, desk, self._holder.drop_bodies)
         self._rules = tuple(retention)
         self._replay = tuple(replay)
@@ -327,7 +336,11 @@ class DeadLetters(Working):
                 raise UnknownLetter(f"there is no letter {amendment.id}")
 
     def _allowed(self, amendment: Amendment, *, as_given: bool = False) -> Amendment:
-        """The amendment, unless the rules would redact what it gives."""
+        """The amendment, unless its target leads nowhere, or the rules would redact what it gives."""
+        if isinstance(amendment.target, str):
+            amendment = replace(amendment, target=own(amendment.target))
+            if amendment.target and not as_given:
+                self.operations.ensure_target(amendment.target)
         return amendment if self._redactor is None else self._redactor.amendment(amendment, as_given=as_given)
 
     async def _amended(self, amendments: Sequence[Amendment], *, as_given: bool = False) -> list[Amended]:

@@ -387,7 +387,8 @@ class Runner:
 
 
 def _by_target(ready: Sequence[Addressed]) -> list[tuple[Transport, list[Ready]]]:
-    by_name: dict[str, tuple[Transport, list[Ready]]] = {}
+    # Not by name: two may have the same and another login.
+    by_target: dict[int, tuple[Transport, list[Ready]]] = {}
     for row, one, target in ready:
-        by_name.setdefault(target.name, (target, []))[1].append((row, one))
-    return list(by_name.values())
+        by_target.setdefault(id(target), (target, []))[1].append((row, one))
+    return list(by_target.values())

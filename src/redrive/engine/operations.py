@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
-from redrive.engine.address import Addresses, Resolve, To
+from redrive.engine.address import Addresses, Resolve, To, own_target
 from redrive.engine.choose import Progress as Choosing
 from redrive.engine.choose import RedrivePlan, by_ids, by_query, chosen, not_quarantined
 from redrive.engine.finish import to_its_end
@@ -169,6 +169,10 @@ class Operations:
     def named(self, to: To | Mapping[str, To]) -> str:
         """What an operation calls this target; raises what is wrong with it, if that can be known before something is sent."""
         return self._addresses(to).text
+
+    def ensure_target(self, target: str) -> None:
+        """Raises `BadSettings` when letters cannot have this target for their own: it leads nowhere, or holds a login."""
+        own_target(target, self._resolve, self._homes)
 
     async def pause(self, id: UUID, *, why: str = "", by: str | None = None) -> Operation:
         """Let an operation stop after the batch that is under way, to be gone on with."""

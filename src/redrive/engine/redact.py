@@ -19,7 +19,7 @@ from redrive.model.settlement import Failed, Outcome, Redriven
 
 T = TypeVar("T")
 
-BODY, KEY = "body", "key"
+BODY, KEY, TARGET = "body", "key", "target"
 _HEADER = "headers."
 _LEFT_OUT = ("kind", "reference")
 _ORIGIN = ("node", "reply_to", "request_id")
@@ -71,7 +71,8 @@ class Redactor:
             changes |= self._texts(letter)
         if (original := letter.original) is not None:
             body = self._rules.body(original.body, original.content_type)
-            changes["original"] = replace(original, body=body, headers=self._headers(original.headers))
+            target = self._rules.text(original.target) if self._sees_texts else original.target
+            changes["original"] = replace(original, body=body, headers=self._headers(original.headers), target=target)
         return replace(letter, **changes)
 
     def failure(self, failure: Failure) -> Failure:
@@ -135,6 +136,7 @@ class Redactor:
                 "body": _given(amendment.body, lambda body: self._rules.body(body, content_type)),
                 "headers": _given(amendment.headers, self._headers),
                 "key": _given(amendment.key, self._key),
+                "target": _given(amendment.target, self._rules.text),
             }
             taken = [name for name, value in content.items() if value != getattr(amendment, name)]
             if taken:
@@ -150,6 +152,7 @@ class Redactor:
         return {
             "source_id": identity(letter.source_id),
             "key": self._key(letter.key),
+            "target": text(letter.target),
             "kind": letter.kind and text(letter.kind),
             "reference": letter.reference and text(letter.reference),
             "origin": origin
@@ -208,7 +211,7 @@ def without_marks(letter: Letter) -> Letter:
 
 def _changed_parts(before: Letter, after: Letter) -> list[str]:
     """The parts of the content that are other than they were."""
-    parts = [name for name in (BODY, KEY, *_LEFT_OUT) if getattr(before, name) != getattr(after, name)]
+    parts = [name for name in (BODY, KEY, TARGET, *_LEFT_OUT) if getattr(before, name) != getattr(after, name)]
     parts += [
         f"{_HEADER}{name.lower()}"
         for (name, value), (_, changed) in zip(before.headers, after.headers, strict=True)

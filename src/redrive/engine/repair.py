@@ -72,14 +72,19 @@ class Repair:
         body_of: BodyOf,
         within: Callable[[Query], Query],
         check: Check | None = None,
+        ensure_target: Callable[[str], object] | None = None,
     ) -> None:
-        """`check` raises what `amend` would refuse by its rules, so that a plan can tell; `within` keeps to a namespace."""
+        """`check` raises what `amend` would refuse by its rules, so that a plan can tell; `within` keeps to a namespace.
+
+        `ensure_target` raises why letters cannot have a target.
+        """
         self._store = store
         self._desk = desk
         self._amend = amend
         self._body_of = body_of
         self._within = within
         self._check = check
+        self._ensure_target = ensure_target
 
     async def plan(
         self,
@@ -97,6 +102,8 @@ class Repair:
         """
         if (query is None) == (ids is None):
             raise BadSettings("say which letters to repair with one of ids or query")
+        if mending.target and self._ensure_target is not None:
+            self._ensure_target(mending.target)
         query = None if query is None else self._within(query)
         until = None if query is None else await newest(self._store, query)
         plan = RepairPlan(
@@ -146,7 +153,7 @@ class Repair:
         return tally.repaired
 
     async def undo(self, *, by: str, query: Query | None = None, ids: Sequence[UUID] | None = None) -> Repaired:
-        """Put back what came, for letters that were not sent since: body, content type and headers. Twice changes no more."""
+        """Put back what came, for letters that were not sent since: body, content type, headers, target. Twice changes no more."""
         return await self.carry_out(await self.plan(UNDO, query=query, ids=ids, sample=0), by=by)
 
     async def _pages(self, plan: RepairPlan, most: int, *, is_polite: bool) -> AsyncGenerator[Sequence[Letter], None]:

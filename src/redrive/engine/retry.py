@@ -114,7 +114,7 @@ class Retrier:
         return datetime.now(UTC) + self._skew
 
     async def hopeless(self, claimed: Sequence[Claimed]) -> list[Retried]:
-        """Those that need not be tried now: they wait for others, or nobody here knows their retry policy."""
+        """Those that need not be tried now: they wait for others, nobody here knows their retry policy, or they go elsewhere."""
         waiting = await unmet(self._store, [one.letter for one in claimed])
         answers = []
         for one in claimed:
@@ -123,6 +123,9 @@ class Retrier:
                 answers.append(Retried(claimed=one, outcome=self._postponed(said(others), self._interval)))
             elif not is_named(policy):
                 why = f"the retry policy '{policy}', which this process does not know"
+                answers.append(Retried(claimed=one, outcome=self._postponed(why, self._interval)))
+            elif one.letter.target:
+                why = f"somebody who sends it to {one.letter.target}, its own target"
                 answers.append(Retried(claimed=one, outcome=self._postponed(why, self._interval)))
         return answers
 

@@ -15,6 +15,7 @@ from redrive.model.errors import BadSettings
 from redrive.model.letter import Letter, Original, headers
 from redrive.model.redaction import MARK
 from redrive.model.status import OPEN, Status
+from redrive.model.target import own
 
 REPAIR = "redrive.repair"
 """The name in a letter's metadata of what tells which repair left the content as it is."""
@@ -32,7 +33,8 @@ class Material(Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> Original:
-        return Original(body=self.body, content_type=self.letter.content_type, headers=self.letter.headers)
+        letter = self.letter
+        return Original(body=self.body, content_type=letter.content_type, headers=letter.headers, target=letter.target)
 
 
 class No(Struct, frozen=True):
@@ -94,6 +96,7 @@ def after_of(one: Material, amendment: Amendment) -> Original:
         body=one.original if amendment.body_ref else body,
         content_type=now.content_type if amendment.content_type is UNSET else amendment.content_type,
         headers=now.headers if amendment.headers is UNSET else amendment.headers,
+        target=now.target if amendment.target is UNSET else amendment.target,
     )
 
 
@@ -107,14 +110,21 @@ def _wanted(mending: Mending, one: Material) -> Amendment | None:
         return Amendment(id=one.letter.id, body=given)
     for name in _NO_CONTENT:
         if getattr(given, name) not in (None, UNSET):
-            raise BadSettings(f"a repair changes body, content type and headers, and not the {name.replace('_', ' ')}")
+            raise BadSettings(f"a repair changes body, content type, headers and target, and not the {name.replace('_', ' ')}")
     if given.id != one.letter.id or given.body_ref not in (None, UNSET):
         raise BadSettings("a repair of one letter cannot amend another, nor name a file for its body")
     if not isinstance(given.body, bytes) and given.body is not UNSET:
         raise BadSettings(f"the new body must be bytes, and is a {type(given.body).__name__}")
-    if not isinstance(given.content_type, str) and given.content_type is not UNSET:
-        raise BadSettings(f"the new content type must be a text, and is a {type(given.content_type).__name__}")
-    return Amendment(id=given.id, body=given.body, content_type=given.content_type, headers=_headers(given.headers))
+    for called, text in (("content type", given.content_type), ("target", given.target)):
+        if not isinstance(text, str) and text is not UNSET:
+            raise BadSettings(f"the new {called} must be a text, and is a {type(text).__name__}")
+    return Amendment(
+        id=given.id,
+        body=given.body,
+        content_type=given.content_type,
+        headers=_headers(given.headers),
+        target=UNSET if given.target is UNSET else own(given.target),
+    )
 
 
 def _headers(given: Any) -> Any:
@@ -137,6 +147,7 @@ def _amendment(mending: Mending, letter: Letter, wanted: Amendment, before: Orig
         # With every body, since the rules for redaction read a body by its type.
         content_type=after.content_type if has_body or after.content_type != before.content_type else UNSET,
         headers=after.headers if after.headers != before.headers else UNSET,
+        target=after.target if after.target != before.target else UNSET,
         metadata=_metadata(mending, letter, after),
     )
 
@@ -155,6 +166,7 @@ def _mark(mending: Mending, content: Original) -> str:
     for part in (
         content.body,
         *(part for name, value in content.headers for part in (name.encode("utf-8", "surrogatepass"), value)),
+        *([content.target.encode("utf-8", "surrogatepass")] if content.target else []),
     ):
         digest.update(len(part).to_bytes(8, "big") + part)
     return f"{mending.mark}:{digest.hexdigest()[:16]}"
@@ -163,6 +175,7 @@ def _mark(mending: Mending, content: Original) -> str:
 def _ensure_whole(mending: Mending, letter: Letter, before: Original, after: Original) -> None:
     """Nothing may be made that would be sent with a mark where a value was."""
     marked = {f"headers.{name.lower()}" for name, value in after.headers if _is_marked(value)}
+    marked |= {"target"} if MARK.search(after.target) else set()
     marked |= {"body"} if after.body != before.body and _is_marked(after.body) else set()
     if mending.puts_back and marked - set(letter.redacted):
         parts = " and ".join(sorted(marked - set(letter.redacted)))

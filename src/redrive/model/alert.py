@@ -165,6 +165,7 @@ def _slim(letter: Letter) -> Letter:
         body_ref=None,
         headers=(),
         key=None,
+        target="",
         kind=None,
         reference=None,
         origin=Origin(),

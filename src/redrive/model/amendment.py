@@ -38,6 +38,8 @@ class Amendment(Struct, frozen=True, kw_only=True):
     content_type: str | UnsetType = UNSET
     headers: Headers | UnsetType = UNSET
     key: bytes | UnsetType | None = UNSET
+    target: str | UnsetType = UNSET
+    """Where it goes back to; empty: to its source."""
     priority: int | UnsetType = UNSET
     tags: tuple[str, ...] | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
@@ -70,7 +72,7 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
             changes[name] = value
     content = {
         name: value
-        for name in ("body", "body_ref", "content_type", "headers")
+        for name in ("body", "body_ref", "content_type", "headers", "target")
         if (value := getattr(amendment, name)) is not UNSET
     }
     if "body" in content:
@@ -98,6 +100,8 @@ def _still_redacted(letter: Letter, amendment: Amendment) -> tuple[str, ...]:
         mended.add("body")
     if amendment.key is not UNSET and not _is_marked(amendment.key or b""):
         mended.add("key")
+    if amendment.target is not UNSET and not MARK.search(amendment.target):
+        mended.add("target")
     if amendment.headers is not UNSET:
         marked = {f"headers.{name.lower()}" for name, value in amendment.headers if _is_marked(value)}
         mended |= {part for part in letter.redacted if part.startswith("headers.")} - marked

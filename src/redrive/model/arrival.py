@@ -74,6 +74,7 @@ def _reopened(known: Letter, arriving: Letter, fresh: list[Attempt], generation:
         history=known.history,
         history_dropped=known.history_dropped + arriving.history_dropped,
         forgotten=known.forgotten,
+        target=arriving.target or known.target,
         priority=arriving.priority or known.priority,
         expires_at=arriving.expires_at or known.expires_at,
         tags=tuple(dict.fromkeys((*known.tags, *arriving.tags))),

@@ -9,6 +9,7 @@ from hashlib import sha256
 from redrive.model import plain
 from redrive.model.errors import BadSettings
 from redrive.model.letter import Headers, Original
+from redrive.model.target import SOURCE
 
 _MOST_LINES = 5_000
 """Comparing more would take longer than anybody waits."""
@@ -19,7 +20,8 @@ def difference(before: Original, after: Original) -> list[str]:
     """What differs, part by part, as unified lines: `-` was, `+` will be. None where both are the same."""
     types = _unified("content type", [before.content_type], [after.content_type])
     heads = _unified("headers", _lines_of(before.headers), _lines_of(after.headers))
-    return types + heads + bodies(before.body, after.body)
+    targets = _unified("target", [before.target or SOURCE], [after.target or SOURCE])
+    return targets + types + heads + bodies(before.body, after.body)
 
 
 def bodies(before: bytes, after: bytes) -> list[str]:

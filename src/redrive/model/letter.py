@@ -110,6 +110,7 @@ class Original(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     body_ref: BodyRef | None = None
     content_type: str = ""
     headers: Headers = ()
+    target: str = ""
 
 
 class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -130,6 +131,8 @@ class Letter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     content_type: str = "application/octet-stream"
     headers: Headers = ()
     key: bytes | None = None
+    target: str = ""
+    """Where it goes back to instead of its source; empty: to its source."""
     kind: str | None = None
     reference: str | None = None
     origin: Origin = Origin()
@@ -205,7 +208,13 @@ def _header(value: Any) -> bytes:
 
 def original_of(letter: Letter) -> Original:
     """The letter's content as it is now, to be kept."""
-    return Original(body=letter.body, body_ref=letter.body_ref, content_type=letter.content_type, headers=letter.headers)
+    return Original(
+        body=letter.body,
+        body_ref=letter.body_ref,
+        content_type=letter.content_type,
+        headers=letter.headers,
+        target=letter.target,
+    )
 
 
 def with_attempts(letter: Letter, attempts: Iterable[Attempt]) -> Letter:

@@ -22,7 +22,7 @@ from redrive.serve.cli.options import complete_ids, config_option, json_option, 
 from redrive.serve.shape import as_json as to_json
 
 _ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
-_HAND = ("body", "content_type", "headers", "without")
+_HAND = ("body", "content_type", "headers", "without", "target")
 
 
 @click.command("edit")
@@ -31,12 +31,17 @@ _HAND = ("body", "content_type", "headers", "without")
 @click.option("--content-type", metavar="TYPE", help="The new type of the body.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Set a header; may be given often.")
 @click.option("--without-header", "without", multiple=True, metavar="NAME", help="Take a header away; may be given often.")
+@click.option(
+    "--target",
+    metavar="URL",
+    help="Where it goes back to: py:module:function, http://…, or a source of [targets]; source: to its own.",
+)
 @click.option("--patch", type=click.File("rb"), metavar="FILE", help="A JSON Patch (RFC 6902) for JSON bodies.")
 @click.option("--patch-inline", metavar="JSON", help='The patch itself: \'[{"op": "remove", "path": "/debug"}]\'.')
 @click.option(
     "--function", metavar="MODULE:FUNCTION", help="A function that gets what a JSON body holds and returns what it becomes."
 )
-@click.option("--undo", is_flag=True, help="Put back what came: body, content type and headers.")
+@click.option("--undo", is_flag=True, help="Put back what came: body, content type, headers and target.")
 @click.option("--schema", type=click.File("rb"), metavar="FILE", help="Only bodies that fit this JSON Schema.")
 @click.option(
     "--type", "kind", metavar="MODULE:TYPE", help="Only bodies that this pydantic model, msgspec type or dataclass takes."
@@ -74,7 +79,7 @@ def command(
         if mending is None:
             if not is_one:
                 raise click.UsageError(
-                    "Say what to change: --patch, --function, --header, --body or --undo; or give one id to edit."
+                    "Say what to change: --patch, --function, --header, --body, --target or --undo; or give one id to edit."
                 )
             body = edited(dlq, which["ids"][0])
             if body is None:
@@ -103,7 +108,7 @@ def _mending(options: dict[str, Any]) -> Mending | None:
     # An empty text is given too: a variable that is not set must not open an editor.
     given = {name for name, value in options.items() if value not in (None, False, ())}
     ways = [f"--{name.replace('_', '-')}" for name in by_name if name in given]
-    ways += ["--body, --header and --content-type"] if given & set(_HAND) else []
+    ways += ["--body, --header, --content-type and --target"] if given & set(_HAND) else []
     if len(ways) > 1:
         raise click.UsageError(f"Give one of {' and '.join(ways)}.")
     if options["undo"] and given & {"schema", "kind"}:
@@ -124,6 +129,7 @@ def _mending(options: dict[str, Any]) -> Mending | None:
         content_type=options["content_type"],
         headers=pairs,
         without=options["without"],
+        target=options["target"],
         valid=valid,
     )
 

@@ -97,8 +97,9 @@ def _lines(dlq: blocking.DeadLetters, sample: Sample) -> list[str]:
 
 
 def _shown(dlq: blocking.DeadLetters, sample: Sample, content: Original) -> Original:
-    letter = replace(sample.letter, body=content.body, body_ref=None, content_type=content.content_type, headers=content.headers)
-    return original_of(dlq.shown(replace(letter, original=None)))
+    letter = replace(sample.letter, body=content.body, body_ref=None, original=None)
+    letter = replace(letter, content_type=content.content_type, headers=content.headers, target=content.target)
+    return original_of(dlq.shown(letter))
 
 
 def _done(plan: RepairPlan) -> str:

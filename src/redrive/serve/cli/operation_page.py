@@ -55,6 +55,9 @@ def plan_page(plan: RedrivePlan) -> RenderableType:
     parts: list[RenderableType] = [Text(f"{letters(plan.total)} of {_failures(plan.group_count)}:"), table]
     if plan.group_count > 1:
         parts.append(_groups(plan))
+    for target, count in plan.own_targets.items():
+        go, their = ("goes", "its") if count == 1 else ("go", "their")
+        parts.append(Text(f"{letters(count)} {go} to {one_line(target)}, {their} own target"))
     for why, count in plan.refused.items():
         parts.append(Text(f"{letters(count)} will not be sent: {one_line(why)}", "yellow"))
     parts.append(Text(_pace(plan), "bright_black"))

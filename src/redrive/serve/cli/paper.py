@@ -137,6 +137,7 @@ def letter_story(letter: Letter, body: bytes) -> RenderableType:
     )
     rows: list[tuple[str, str | None]] = [
         ("source", f"{letter.source} / {letter.source_id}"),
+        ("goes to", f"{letter.target}, its own target" if letter.target else None),
         ("namespace", letter.namespace if letter.namespace != "default" else None),
         ("failed with", f"{failure.type} ({failure.category})"),
         ("", failure.message),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.letter import BodyRef, Original, RetryPlan
+from redrive.model.letter import BodyRef, Original, RetryPlan, original_of
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or
 from redrive.model.settlement import Completed, Settled
 from redrive.model.status import TRANSITIONS, Act, Status
@@ -100,15 +100,26 @@ class Mending(Kit):
 
     def test_the_content_as_it_first_came_is_kept_for_ever(self, store: Clerk) -> None:
         ref = BodyRef(name="b", size=3, sha256="0" * 64)
-        before = letter(content_type="text/plain", headers=(("h", b"\xff\0"),), body_ref=ref)
+        before = letter(content_type="text/plain", headers=(("h", b"\xff\0"),), body_ref=ref, target="py:a:b")
         store.put(before)
-        original = Original(body=before.body, body_ref=ref, content_type="text/plain", headers=before.headers)
+        original = Original(body=before.body, body_ref=ref, content_type="text/plain", headers=before.headers, target="py:a:b")
         store.amend(Amendment(id=before.id, body=b"second"))
         held = store.one(before.id)
         assert (held.body, held.body_ref, held.original) == (b"second", None, original)
         store.amend(Amendment(id=before.id, content_type="text/x", headers=()), Amendment(id=before.id, body=b""))
         held = store.one(before.id)
         assert (held.body, held.content_type, held.headers, held.original) == (b"", "text/x", (), original)
+
+    def test_a_target_is_kept_and_the_one_before_it_remembered(self, store: Clerk) -> None:
+        before = letter(body=b"first")
+        store.put(before)
+        store.amend(Amendment(id=before.id, target="https://shop.example.com/orders"))
+        store.amend(Amendment(id=before.id, target="py:shop:ödd"))
+        held = store.one(before.id)
+        assert (held.target, held.body, held.original) == ("py:shop:ödd", b"first", original_of(before))
+        store.amend(Amendment(id=before.id, target=""))
+        held = store.one(before.id)
+        assert (held.target, held.original) == ("", original_of(before))
 
     def test_what_is_not_content_leaves_no_original(self, store: Clerk) -> None:
         store.put(letter())

@@ -89,6 +89,7 @@ class Oddities(Kit):
             failure=failure(text, text, fingerprint=text, traceback=text),
             content_type=text,
             headers=((text, text.encode()),),
+            target=text,
             kind=text,
             reference=text,
             origin=Origin(topic=text, node=text, reply_to=text, request_id=text, trace=text),

@@ -143,6 +143,7 @@ def _fields() -> dict[str, SearchStrategy[Any]]:
         "content_type": texts(),
         "headers": _headers(),
         "key": _maybe(st.binary(max_size=8)),
+        "target": texts(),
         "kind": _maybe(texts()),
         "reference": _maybe(texts()),
         "origin": st.builds(
@@ -174,7 +175,12 @@ def _fields() -> dict[str, SearchStrategy[Any]]:
         "redrive": st.builds(RedriveMark, count=counts, last_at=_maybe(instants()), operation=_maybe(uuids())),
         "original": _maybe(
             st.builds(
-                Original, body=st.binary(max_size=8), body_ref=_maybe(_body_refs()), content_type=texts(), headers=_headers()
+                Original,
+                body=st.binary(max_size=8),
+                body_ref=_maybe(_body_refs()),
+                content_type=texts(),
+                headers=_headers(),
+                target=texts(),
             )
         ),
     }
@@ -321,6 +327,7 @@ def amendments(ids: Sequence[UUID] = POOL) -> SearchStrategy[Amendment]:
         "body_ref": _maybe(_body_refs()),
         "content_type": texts(),
         "headers": _headers(),
+        "target": st.sampled_from(["", "py:shop:other"]),
         "priority": st.integers(-1, 2),
         "tags": st.lists(st.sampled_from(["red", "green"]), max_size=2).map(tuple),
         "metadata": metadata(),
