@@ -64,6 +64,9 @@ class Operations:
     def named(self, to: To | Mapping[str, To]) -> str:
         return self._operations.named(to)
 
+    def ensure_target(self, target: str) -> None:
+        self._operations.ensure_target(target)
+
     def due(self, now: datetime) -> list[Operation]:
         return self._bridge.run(self._operations.due(now))
 

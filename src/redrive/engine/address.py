@@ -110,6 +110,9 @@ def own_target(target: str, resolve: Resolve, homes: Mapping[str, str]) -> Trans
         raise
     except RedriveError as error:
         raise BadSettings(str(error)) from error
+    except SystemExit as error:
+        # A module that ends its process when it is imported must not end an operation over others.
+        raise BadSettings(f"its module cannot be imported: SystemExit: {error}") from error
     if not is_home and HIDDEN in transport.name:
         raise BadSettings(
             "a target is written down with its letter, so it must hold no login and no key: name it under [targets] in the"

@@ -61,7 +61,7 @@ class FunctionTransport:
             found: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             raise BadSettings(f"cannot import '{module_name}': {error}; is it on the path (PYTHONPATH)?") from error
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             raise BadSettings(f"cannot import '{module_name}': {type(error).__name__}: {error}") from error
         for step in path.split("."):
             if not hasattr(found, step):
