@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from redrive.engine.choose import RedrivePlan
 from redrive.engine.operations import LOOKED_AT, Operations
+from redrive.model.counted import counted
 from redrive.model.errors import BadSettings, RedriveError
 from redrive.model.lane import Lane
 from redrive.model.operation import OVER, RULE, Entry, Operation, OperationStatus
@@ -85,7 +86,7 @@ class ByRule:
             await self._operations.forget(plan.operation.id)
             # Two who came at the same time do not come at the same time again.
             return None, min(rule.every, _SOON) * random.uniform(0.1, 1) if others else rule.every  # noqa: S311 - no secret
-        log.info("replay rule %s has chosen %d letters", rule.name, plan.total)
+        log.info("replay rule %s has chosen %s", rule.name, counted(plan.total, "letter"))
         return plan.operation, rule.every
 
     async def _gone_on_with(self, operation: Operation) -> Operation | None:

@@ -13,6 +13,7 @@ from redrive.engine.background import Background
 from redrive.engine.by_rule import ByRule
 from redrive.engine.operations import Operations
 from redrive.model.breaker import BreakerState
+from redrive.model.counted import counted
 from redrive.model.errors import RedriveError
 from redrive.model.lane import Lane
 from redrive.model.operation import Operation
@@ -114,7 +115,7 @@ class Dispatcher(Background):
         if stopping.is_set():
             return
         short = str(operation.id)[:8]
-        log.info("operation %s begins: %d letters to %s", short, operation.total, operation.target)
+        log.info("operation %s begins: %s to %s", short, counted(operation.total, "letter"), operation.target)
         to = None if rule is None else rule.to(operation)
         running = asyncio.ensure_future(self._operations.run(operation.id, to=to, by=self._by or None))
         stopped = asyncio.ensure_future(stopping.wait())

@@ -14,6 +14,7 @@ import click
 
 from redrive import blocking, wiring
 from redrive.engine.bulk import BulkAct, Plan, Swept
+from redrive.model.counted import counted
 from redrive.model.errors import RedriveError
 from redrive.model.language import parse
 from redrive.model.query import Field, Query
@@ -115,7 +116,7 @@ def act(
 
 def letters(number: int) -> str:
     """`1 letter`, `2,000 letters`."""
-    return f"{number:,} letter{'' if number == 1 else 's'}"
+    return counted(number, "letter")
 
 
 def cut_short(error: BaseException, done: int, total: int, how: str) -> int:

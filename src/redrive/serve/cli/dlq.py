@@ -16,8 +16,9 @@ from msgspec import Struct, json
 from redrive import wiring
 from redrive.engine.call import FunctionTransport
 from redrive.model.category import Category
+from redrive.model.counted import counted
 from redrive.model.errors import UnknownLetter
-from redrive.serve.cli.options import Duration, config_option, counted, json_option, loaded, store_option, yes_option
+from redrive.serve.cli.options import Duration, config_option, json_option, loaded, store_option, yes_option
 from redrive.serve.shape import as_json as to_json
 from redrive.workflows import DeadLetterQueue, DeadLetterStatus, FailedTask, WorkflowSettings
 from redrive.workflows.queue import SOURCE

@@ -20,10 +20,11 @@ from redrive.backends.files.bodies import FileBodies
 from redrive.engine import journal
 from redrive.engine.hold import body_refs
 from redrive.model.census import Miscount
+from redrive.model.counted import counted
 from redrive.model.finding import Finding, Health
 from redrive.model.query import Field
 from redrive.ports.letters import LetterStore
-from redrive.serve.cli.options import config_option, counted, json_option, loaded, store_option
+from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
 from redrive.version import __version__

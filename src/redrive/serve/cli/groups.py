@@ -13,6 +13,7 @@ import click
 from msgspec import Struct, to_builtins
 
 from redrive import blocking
+from redrive.model.counted import counted
 from redrive.model.language import parse
 from redrive.model.query import Field, Group, GroupOrder, Is
 from redrive.model.triage import Standing, Triage
@@ -20,7 +21,6 @@ from redrive.serve.cli.group_acts import ACTS
 from redrive.serve.cli.options import (
     catch_up,
     config_option,
-    counted,
     json_option,
     limit_option,
     none_found,

@@ -23,13 +23,14 @@ from redrive.backends.files.bodies import FileBodies
 from redrive.engine.bring_in import BroughtIn, bring_in
 from redrive.engine.observed import ObservedLetters
 from redrive.engine.whole import Side
+from redrive.model.counted import counted
 from redrive.model.errors import BadSettings, NotHeld, RedriveError
 from redrive.model.letter import Letter
 from redrive.model.stored import stored
 from redrive.serve.cli.acts import STOPPED, Show, bar, letters, say
 from redrive.serve.cli.cloud_events import letter_of_event
 from redrive.serve.cli.lines import letter_of
-from redrive.serve.cli.options import config_option, counted, json_option, loaded, store_option, yes_option
+from redrive.serve.cli.options import config_option, json_option, loaded, store_option, yes_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
 

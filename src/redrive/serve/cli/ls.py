@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from redrive.model.counted import counted
 from redrive.model.query import Order, Query, phrases
 from redrive.serve.cli.options import (
     catch_up,
     chosen,
     config_option,
-    counted,
     filter_options,
     json_option,
     listing_options,

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from redrive.engine.choose import RedrivePlan
 from redrive.engine.operate import Report
+from redrive.model.counted import counted
 from redrive.model.operation import Entry, LedgerRow, Operation, OperationStatus
 from redrive.serve.cli.acts import letters
 from redrive.serve.cli.paper import ago, brief, heading, legible, one_line
@@ -52,7 +53,7 @@ def plan_page(plan: RedrivePlan) -> RenderableType:
     for source, count in plan.sources.items():
         target = plan.targets.get(source)
         table.add_row(legible(source), f"{count:,}", Text(legible(target)) if target else Text("not known", "red"))
-    parts: list[RenderableType] = [Text(f"{letters(plan.total)} of {_failures(plan.group_count)}:"), table]
+    parts: list[RenderableType] = [Text(f"{letters(plan.total)} of {counted(plan.group_count, 'failure')}:"), table]
     if plan.group_count > 1:
         parts.append(_groups(plan))
     for target, count in plan.own_targets.items():
@@ -69,11 +70,7 @@ def _groups(plan: RedrivePlan) -> Text:
     most = list(plan.groups.items())[:_GROUPS_SHOWN]
     told = ", ".join(f"{count:,} in {group[:8]}" for group, count in most)
     others, rest = plan.group_count - len(most), plan.total - sum(count for _, count in most)
-    return Text(f"by failure: {told}" + (f", {rest:,} in {others:,} other{'' if others == 1 else 's'}" if others else ""))
-
-
-def _failures(count: int) -> str:
-    return f"{count:,} failure{'' if count == 1 else 's'}"
+    return Text(f"by failure: {told}" + (f", {rest:,} in {counted(others, 'other')}" if others else ""))
 
 
 def _pace(plan: RedrivePlan) -> str:

@@ -17,6 +17,7 @@ import click
 from redrive import blocking, settings, wiring
 from redrive.engine.process import Input
 from redrive.model.category import Category
+from redrive.model.counted import counted
 from redrive.model.errors import RedriveError
 from redrive.model.language import parse
 from redrive.model.query import EVERYTHING, And, Field, Is, Op, Order, Query, Text, looks_behind, phrases
@@ -171,11 +172,6 @@ def none_found(query: Query, store: str | None, config: Path | None) -> str:
 def loaded(store: str | None, config: Path | None, **flags: object) -> settings.Loaded:
     given = {"store": store, **flags}
     return settings.load({name: value for name, value in given.items() if value is not None}, config=config)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 letter`, `2,000 letters`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def print_json(name: str, shapes: Iterable[dict[str, Any]], more: Mapping[str, int]) -> None:

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from redrive.engine.statistics import Rates, Statistics
 from redrive.model import query
+from redrive.model.counted import counted
 from redrive.model.status import OPEN, Status
 from redrive.serve.cli.chart import axis, bar, brief_number, rate, share, signed, size_text, sparkline
 from redrive.serve.cli.groups import short_names
-from redrive.serve.cli.options import counted
 from redrive.serve.cli.paper import STYLE, error_text, heading, one_line
 from redrive.serve.cli.stats import Look
 

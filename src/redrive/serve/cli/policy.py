@@ -13,11 +13,12 @@ import click
 from redrive import wiring
 from redrive.engine.backtest import Backtest, Fate, backtest, names
 from redrive.model.classify import Evidence
+from redrive.model.counted import counted
 from redrive.model.duration import written
 from redrive.model.policy import Bury, Discard, Explained, Policy, Retry, Verdict
 from redrive.model.policy_file import toml_of
 from redrive.model.templates import TEMPLATES, template
-from redrive.serve.cli.options import Duration, chosen, config_option, counted, filter_options, json_option, loaded, store_option
+from redrive.serve.cli.options import Duration, chosen, config_option, filter_options, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import load_policy
 

@@ -13,11 +13,12 @@ from msgspec import to_builtins
 
 from redrive import blocking
 from redrive.engine.owner import person_name
+from redrive.model.counted import counted
 from redrive.model.errors import RedriveError
 from redrive.model.operation import AuditRow
 from redrive.model.receipt import Receipt, ReceiptState, Which
 from redrive.serve.cli.acts import say
-from redrive.serve.cli.options import Duration, config_option, counted, json_option, opened, store_option, yes_option
+from redrive.serve.cli.options import Duration, config_option, json_option, opened, store_option, yes_option
 from redrive.serve.shape import as_json as to_json
 
 _COUNTED = 10_000

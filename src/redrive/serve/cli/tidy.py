@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from redrive import wiring
 from redrive.engine.housekeeper import tidied
 from redrive.model.census import Backlog
+from redrive.model.counted import counted
 from redrive.serve.cli.acts import STOPPED, Show, bar, letters, say
 from redrive.serve.cli.options import config_option, json_option, loaded, store_option
 from redrive.serve.shape import as_json as to_json
@@ -62,7 +63,7 @@ def _steps(backlog: Backlog) -> int:
 def _told(done: Backlog) -> str:
     parts = [
         f"indexed the texts of {letters(done.texts)}" if done.texts else "",
-        f"summed up {done.counts:,} change{'' if done.counts == 1 else 's'} of counts" if done.counts else "",
+        f"summed up {counted(done.counts, 'change')} of counts" if done.counts else "",
         f"gave back {_size(done.space)}" if done.space else "",
     ]
     told = ", ".join(part for part in parts if part)
@@ -72,7 +73,7 @@ def _told(done: Backlog) -> str:
 def _left(left: Backlog) -> str:
     parts = [
         f"the texts of {letters(left.texts)}" if left.texts else "",
-        f"{left.counts:,} change{'' if left.counts == 1 else 's'} of counts" if left.counts else "",
+        f"{counted(left.counts, 'change')} of counts" if left.counts else "",
         f"{_size(left.space)} to give back" if left.space else "",
     ]
     return ", ".join(part for part in parts if part)
