@@ -18,13 +18,14 @@ from redrive import BadSettings, BodyTooLarge, Letter, Status, StoreUnavailable,
 from redrive.backends.files.bodies import FileBodies
 from redrive.backends.memory import MemoryLetters
 from redrive.engine.copy import Copied, copy
-from redrive.engine.whole import Side
+from redrive.engine.whole import Side, whole
 from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.lease import Claim
-from redrive.model.letter import HISTORY_LIMIT
+from redrive.model.letter import HISTORY_LIMIT, Origin, RedriveMark, RetryPlan
 from redrive.model.query import Order
 from redrive.model.settlement import Completed, Settlement
+from redrive.model.stored import restored, stored
 from redrive.ports.inline import drive
 from redrive.ports.letters import LetterStore
 from redrive.testing import Faulty, Moment, attempt, letter, raising
@@ -338,3 +339,14 @@ def test_large_letters_are_carried_a_few_at_a_time(monkeypatch: pytest.MonkeyPat
 def test_a_batch_of_nothing_is_refused() -> None:
     with pytest.raises(BadSettings, match="at least 1 letter"):
         copied(in_memory(), in_memory(), batch=0)
+
+
+def test_equal_letters_have_equal_digests_however_they_were_made() -> None:
+    stored_one = restored(stored(letter()))
+    # What a parser gives: values that equal their defaults, and are not the defaults themselves.
+    parsed = replace(stored_one, origin=Origin(), redrive=RedriveMark(), retry=RetryPlan(policy="".join(["ne", "ver"])))
+    assert parsed == stored_one
+    side = Side(letters=MemoryLetters())
+    digests = {asyncio.run(whole(one, side)).digest for one in (stored_one, parsed)}
+    assert len(digests) == 1
+    assert asyncio.run(whole(replace(parsed, tags=("vip",)), side)).digest not in digests

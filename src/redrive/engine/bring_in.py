@@ -7,19 +7,17 @@ and equal, is passed over; cut short at any instant it is simply started again, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import Any, TypeVar, cast
+from typing import cast
 from uuid import UUID
 
-from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from redrive.engine.copy import Copied, copy
 from redrive.engine.whole import Side
-from redrive.model.arrival import Held
 from redrive.model.errors import BadSettings
 from redrive.model.letter import Letter
-from redrive.model.query import Order, Page, Query
+from redrive.model.query import Order, Page
 from redrive.model.status import Status
 from redrive.ports.letters import LetterStore
 
@@ -78,13 +76,12 @@ async def bring_in(
     source = _Lines(lines, read)
     # `copy` asks of either side no other verbs than these have.
     here = Side(letters=cast("LetterStore", source))
-    there = replace(target, letters=cast("LetterStore", _Bare(target.letters)))
 
     def told(copied: Copied) -> None:
         if progress is not None:
             progress(source.report(copied))
 
-    return source.report(await copy(here, there, batch=batch, overwrite=overwrite, dry_run=dry_run, progress=told))
+    return source.report(await copy(here, target, batch=batch, overwrite=overwrite, dry_run=dry_run, progress=told))
 
 
 class _Lines:
@@ -149,7 +146,7 @@ class _Lines:
             if letter.status is Status.RETRYING:
                 self._held += 1
                 letter = replace(letter, status=Status.PENDING)
-            return _bare(letter), len(line)
+            return letter, len(line)
         return None
 
     def _mistake(self, number: int, line: bytes, error: BadSettings) -> None:
@@ -157,45 +154,3 @@ class _Lines:
         if len(self._mistakes) < _TOLD:
             cut = "" if line.endswith(b"\n") else "; all ends there: it may have been cut off"
             self._mistakes.append(f"line {number}: {error}{cut}")
-
-
-class _Bare:
-    """The store that letters go to. It shows them bare, as those from lines are: for equal ones must have equal digests."""
-
-    def __init__(self, letters: LetterStore) -> None:
-        self._letters = letters
-
-    async def get(self, ids: Sequence[UUID]) -> list[Letter | None]:
-        return [known and _bare(known) for known in await self._letters.get(ids)]
-
-    async def put(self, letters: Sequence[Letter]) -> list[Held]:
-        return await self._letters.put(letters)
-
-    async def purge(self, query: Query, *, limit: int) -> list[Letter]:
-        return await self._letters.purge(query, limit=limit)
-
-    async def count(self) -> int:
-        return await self._letters.count()
-
-
-S = TypeVar("S", bound=Struct)
-
-
-def _bare(value: S) -> S:
-    """The same value with every default left out: the encoder leaves out only what is the default itself, not its equal."""
-    given = {name: getattr(value, name) for name in value.__struct_fields__}
-    defaults = _defaults(type(value))
-    return type(value)(**{name: _bare_part(part) for name, part in given.items() if part != defaults[name]})
-
-
-def _bare_part(part: Any) -> Any:
-    if isinstance(part, Struct):
-        return _bare(part)
-    if isinstance(part, tuple):
-        return tuple(map(_bare_part, part))
-    return part
-
-
-@cache
-def _defaults(kind: type[Struct]) -> dict[str, Any]:
-    return {one.name: one.default if one.default_factory is NODEFAULT else one.default_factory() for one in fields(kind)}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
+from functools import cache
+from typing import Any, TypeVar
 
-from msgspec import Struct, msgpack
-from msgspec.structs import replace
+from msgspec import NODEFAULT, Struct, msgpack
+from msgspec.structs import fields, replace
 
 from redrive.engine.hold import body_refs
 from redrive.model.errors import StoreError
@@ -21,6 +23,8 @@ _canonical = msgpack.Encoder(order="deterministic").encode
 _LOAD_BYTES = 8 * 1024 * 1024
 """What is carried at a time, so that memory stays flat however large the bodies are."""
 _FIRST_PAGE = 10
+
+S = TypeVar("S", bound=Struct)
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -80,11 +84,31 @@ async def whole(letter: Letter, side: Side) -> Whole:
     bare = replace(
         letter, body=b"", body_ref=None, original=None if original is None else replace(original, body=b"", body_ref=None)
     )
-    digest = hashlib.sha256(_canonical(bare))
+    digest = hashlib.sha256(_canonical(_spare(bare)))
     digest.update(hashlib.sha256(body).digest())
     if first is not None:
         digest.update(hashlib.sha256(first).digest())
     return Whole(letter=letter, body=body, original=first, digest=int.from_bytes(digest.digest(), "big"))
+
+
+def _spare(value: S) -> S:
+    """The same value with every default left out: the encoder leaves out only what is the default itself, not its equal."""
+    given = {name: getattr(value, name) for name in value.__struct_fields__}
+    defaults = _defaults(type(value))
+    return type(value)(**{name: _spare_part(part) for name, part in given.items() if part != defaults[name]})
+
+
+def _spare_part(part: Any) -> Any:
+    if isinstance(part, Struct):
+        return _spare(part)
+    if isinstance(part, tuple):
+        return tuple(map(_spare_part, part))
+    return part
+
+
+@cache
+def _defaults(kind: type[Struct]) -> dict[str, Any]:
+    return {one.name: one.default if one.default_factory is NODEFAULT else one.default_factory() for one in fields(kind)}
 
 
 async def placed(one: Whole, side: Side) -> Letter:
