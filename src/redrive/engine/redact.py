@@ -13,7 +13,7 @@ from redrive.model.errors import BadSettings, NotHeld
 from redrive.model.fingerprint import BY_MESSAGE, Trace, fingerprint, fingerprint_of
 from redrive.model.letter import Attempt, Cause, Failure, Headers, Letter, Origin, letter_id
 from redrive.model.operation import Delivery, Refused, Unknown
-from redrive.model.redaction import MARK, SECRET_HEADERS, Redaction
+from redrive.model.redaction import SECRET_HEADERS, Redaction, is_marked
 from redrive.model.redaction_rules import Rules, rules_of
 from redrive.model.settlement import Failed, Outcome, Redriven
 
@@ -203,7 +203,7 @@ def without_marks(letter: Letter) -> Letter:
     gone = {part.removeprefix(_HEADER) for part in letter.redacted if part.startswith(_HEADER)}
     return replace(
         letter,
-        headers=tuple((name, value) for name, value in letter.headers if name.lower() not in gone or not _is_marked(value)),
+        headers=tuple((name, value) for name, value in letter.headers if name.lower() not in gone or not is_marked(value)),
         origin=replace(letter.origin, **{name: None for name in _ORIGIN if f"origin.{name}" in letter.redacted}),
         **{name: None for name in _LEFT_OUT if name in letter.redacted},
     )
@@ -218,10 +218,6 @@ def _changed_parts(before: Letter, after: Letter) -> list[str]:
         if value != changed
     ]
     return parts + [f"origin.{name}" for name in _ORIGIN if getattr(before.origin, name) != getattr(after.origin, name)]
-
-
-def _is_marked(value: bytes) -> bool:
-    return MARK.search(value.decode("latin-1")) is not None
 
 
 def _same(before: T, after: T) -> T:

@@ -13,7 +13,7 @@ from redrive.engine.alter import Mending
 from redrive.model.amendment import Amendment
 from redrive.model.errors import BadSettings
 from redrive.model.letter import Letter, Original, headers
-from redrive.model.redaction import MARK
+from redrive.model.redaction import MARK, is_marked
 from redrive.model.status import OPEN, Status
 from redrive.model.target import own
 
@@ -174,15 +174,11 @@ def _mark(mending: Mending, content: Original) -> str:
 
 def _ensure_whole(mending: Mending, letter: Letter, before: Original, after: Original) -> None:
     """Nothing may be made that would be sent with a mark where a value was."""
-    marked = {f"headers.{name.lower()}" for name, value in after.headers if _is_marked(value)}
+    marked = {f"headers.{name.lower()}" for name, value in after.headers if is_marked(value)}
     marked |= {"target"} if MARK.search(after.target) else set()
-    marked |= {"body"} if after.body != before.body and _is_marked(after.body) else set()
+    marked |= {"body"} if after.body != before.body and is_marked(after.body) else set()
     if mending.puts_back and marked - set(letter.redacted):
         parts = " and ".join(sorted(marked - set(letter.redacted)))
         raise BadSettings(f"its {parts} was redacted when it came, and mended since; put back, it would be sent with the marks")
     if not mending.puts_back and "body" in marked & set(letter.redacted):
         raise BadSettings("its new body still has a mark where something was redacted; give the value that is to be sent")
-
-
-def _is_marked(content: bytes) -> bool:
-    return b"[redacted:" in content and MARK.search(content.decode("latin-1")) is not None

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from redrive.model.letter import BodyRef, Headers, Letter, original_of
-from redrive.model.redaction import MARK
+from redrive.model.redaction import MARK, is_marked
 from redrive.model.status import TRANSITIONS, Act, Status
 
 _LEADS_TO = {
@@ -96,17 +96,13 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
 def _still_redacted(letter: Letter, amendment: Amendment) -> tuple[str, ...]:
     """The redacted parts that the amendment does not mend: those it leaves alone, or gives with a mark still in them."""
     mended = set()
-    if amendment.body is not UNSET and not _is_marked(amendment.body):
+    if amendment.body is not UNSET and not is_marked(amendment.body):
         mended.add("body")
-    if amendment.key is not UNSET and not _is_marked(amendment.key or b""):
+    if amendment.key is not UNSET and not is_marked(amendment.key or b""):
         mended.add("key")
     if amendment.target is not UNSET and not MARK.search(amendment.target):
         mended.add("target")
     if amendment.headers is not UNSET:
-        marked = {f"headers.{name.lower()}" for name, value in amendment.headers if _is_marked(value)}
+        marked = {f"headers.{name.lower()}" for name, value in amendment.headers if is_marked(value)}
         mended |= {part for part in letter.redacted if part.startswith("headers.")} - marked
     return tuple(part for part in letter.redacted if part not in mended)
-
-
-def _is_marked(content: bytes) -> bool:
-    return b"[redacted:" in content and MARK.search(content.decode("latin-1")) is not None

@@ -97,6 +97,11 @@ def mark(rule: str, digest: str = "") -> str:
     return f"[redacted:{rule}:{digest}]" if digest else f"[redacted:{rule}]"
 
 
+def is_marked(content: bytes) -> bool:
+    """Does a mark stand somewhere in it?"""
+    return b"[redacted:" in content and MARK.search(content.decode("latin-1")) is not None
+
+
 def is_mark(text: str) -> bool:
     return MARK.fullmatch(text) is not None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,10 +17,9 @@ from redrive.model.patch import Patch
 from redrive.serve.cli.acts import asked, bar, cut_short, letters
 from redrive.serve.cli.edit_page import show_plan, show_what_became, status_of, told_shape
 from redrive.serve.cli.editor import edited
-from redrive.serve.cli.options import complete_ids, config_option, json_option, opened, store_option, yes_option
+from redrive.serve.cli.options import are_ids, complete_ids, config_option, json_option, opened, store_option, yes_option
 from redrive.serve.shape import as_json as to_json
 
-_ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
 _HAND = ("body", "content_type", "headers", "without", "target")
 
 
@@ -151,7 +149,7 @@ def _pair(given: str) -> tuple[str, str]:
 
 def _which(dlq: blocking.DeadLetters, words: tuple[str, ...]) -> dict[str, Any]:
     """The letters that are meant, as a plan takes them."""
-    if all(map(_ID.fullmatch, words)):
+    if are_ids(words):
         return {"ids": [dlq.get(word).id for word in words]}
     return {"query": asked(words)}
 

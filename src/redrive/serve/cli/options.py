@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -33,6 +33,7 @@ config_option = click.option("--config", metavar="PATH", type=click.Path(path_ty
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, with a schema number.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
+_ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
 _INDEXED_AT_ONCE = 200
 _INDEXING_SECONDS = 1.0
 
@@ -167,6 +168,11 @@ def none_found(query: Query, store: str | None, config: Path | None) -> str:
         return said
     elsewhere = spelled(Text(told[0].phrase, Where.ANYWHERE))
     return f"{said} Words are looked for in messages; {elsewhere} also looks into bodies and tracebacks."
+
+
+def are_ids(words: Sequence[str]) -> bool:
+    """Are these letters' ids, or beginnings of them, rather than a question?"""
+    return bool(words) and all(map(_ID.fullmatch, words))
 
 
 def loaded(store: str | None, config: Path | None, **flags: object) -> settings.Loaded:

@@ -22,6 +22,7 @@ from redrive.serve.cli.acts import STOPPED, asked, bar, letters, say
 from redrive.serve.cli.operation_page import operation_shape, outcomes, plan_page, plan_shape, report_shape, waited_for
 from redrive.serve.cli.options import (
     Duration,
+    are_ids,
     chosen,
     complete_ids,
     config_option,
@@ -32,8 +33,6 @@ from redrive.serve.cli.options import (
     yes_option,
 )
 from redrive.serve.shape import as_json as to_json
-
-_ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
 
 
 @click.command("replay")
@@ -177,7 +176,7 @@ def _scheduled(
 def _which(dlq: blocking.DeadLetters, words: tuple[str, ...], filters: dict[str, Any]) -> dict[str, Any]:
     """The letters that are meant, as the plan takes them."""
     has_filters = any(value is not None for value in filters.values())
-    if words and all(map(_ID.fullmatch, words)):
+    if are_ids(words):
         if has_filters:
             raise click.UsageError("Give ids or filters, not both.")
         return {"ids": [dlq.get(word).id for word in words]}
