@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from redrive.testing import LetterStoreContract, Opener
-from tests.contract.backends import LETTERS, opensearch_letters, pooled_letters
-from tests.contract.redis_places import redis_cluster_letters
+from tests.contract.backends import LETTERS, opensearch_letters, pooled_letters, postgres_letters
+from tests.contract.redis_places import redis_cluster_letters, redis_letters
 
+REMOTE = (postgres_letters, redis_letters)
 SLOW = (opensearch_letters, pooled_letters, redis_cluster_letters)
 """The last two do what their quicker siblings do, over a longer way."""
 
@@ -20,4 +21,4 @@ class TestLetters(LetterStoreContract):
 
     @pytest.fixture
     def share(self, opener: Opener) -> float:
-        return 0.3 if opener in SLOW else 1.0
+        return 0.15 if opener in SLOW else 0.5 if opener in REMOTE else 1.0

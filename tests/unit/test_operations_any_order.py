@@ -276,7 +276,7 @@ class OperationMachine(RuleBasedStateMachine):
                     assert letter.status in (Status.COMPLETED, Status.REDRIVEN), f"{row} and its letter is {letter.status}"
 
 
-@pytest.mark.parametrize(("kind", "examples", "chaos"), [("memory", 300, 5000), ("sqlite", 40, 1000)])
+@pytest.mark.parametrize(("kind", "examples", "chaos"), [("memory", 150, 5000), ("sqlite", 20, 1000)])
 def test_whatever_happens_each_letter_is_accounted_for(tmp_path: Path, kind: str, examples: int, chaos: int) -> None:
     numbers = count()
 
