@@ -14,9 +14,9 @@ from redrive.testing.servers import HOST, Place, Program, Server
 SOURCE = Apt(("redis-server",), lambda: shutil.which("redis-server"))
 
 
-def redis(*, durable: bool = True, password: str | None = None, more: Sequence[str] = ()) -> Server:
+def redis(*, durable: bool = True, password: str | None = None, more: Sequence[str] = (), ports: Sequence[int] = ()) -> Server:
     """One server. Durable: every write is on the disk before it is acknowledged."""
-    return Server(program(durable=durable, password=password, more=more))
+    return Server(program(durable=durable, password=password, more=more), ports=ports)
 
 
 def program(*, durable: bool, password: str | None = None, more: Sequence[str] = ()) -> Program:

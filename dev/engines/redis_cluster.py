@@ -27,7 +27,7 @@ class Cluster:
     host = HOST
 
     def __init__(self, *, durable: bool = True) -> None:
-        ports = [_port() for _ in range(3)]
+        ports = [node_port() for _ in range(3)]
         more = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
         self.nodes = [Server(program(durable=durable, more=more), ports=[port]) for port in ports]
         self.ready_in = timedelta()
@@ -112,7 +112,8 @@ class Cluster:
         return {"cluster_state:ok", f"cluster_slots_ok:{SLOTS}", "cluster_known_nodes:3"} <= set(info)
 
 
-def _port() -> int:
+def node_port() -> int:
+    """A port that a node can listen on, with that of its bus free too."""
     while True:
         port = free_port()
         if port + BUS < EPHEMERAL and is_free(port + BUS):

@@ -12,7 +12,7 @@ from redis.crc import key_slot
 
 from dev.engines.engine import Running
 from dev.engines.redis import ask
-from dev.engines.redis_cluster import Cluster
+from dev.engines.redis_cluster import Cluster, node_port
 from redrive.backends.redis import RedisLetters
 from redrive.model.arrival import Held
 from redrive.model.errors import AnswerLost, BadSettings, StoreUnavailable
@@ -114,7 +114,8 @@ def test_letters_are_followed_to_where_their_slot_moved(cluster: Cluster) -> Non
 
 def test_a_replica_that_took_over_has_what_was_replicated_and_goes_on(cluster: Cluster, own_engine: OwnEngine) -> None:
     first = cluster.nodes[0]
-    replica = own_engine("redis", more=["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
+    enabled = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+    replica = own_engine("redis", more=enabled, ports=[node_port()])
     ask(first.port, "CLUSTER", "MEET", "127.0.0.1", str(replica.port))
     assert until(lambda: ask(replica.port, "CLUSTER", "REPLICATE", _id(first)).startswith("+OK"), PATIENCE)
     assert until(lambda: "master_link_status:up" in ask(replica.port, "INFO", "replication"), PATIENCE)

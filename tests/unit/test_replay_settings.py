@@ -144,7 +144,7 @@ def test_redrive_up_says_what_rules_there_are_and_follows_them(shell: Shell) -> 
     running.send_signal(signal.SIGTERM)
     out, err = running.communicate(timeout=PATIENCE)
     assert "  replay rule nightly: source:orders every 1d\n" in out
-    assert "replay rule nightly has chosen 1 letters" in err
+    assert "replay rule nightly has chosen 1 letter\n" in err
     assert "1 confirmed" in err
     assert "rule:nightly" in shell("ops", "ls").out
     (operation,) = by_rule(shell)
