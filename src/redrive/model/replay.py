@@ -7,20 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct
 
 from redrive.model.duration import duration, written
-from redrive.model.errors import BadQuery, BadSettings
+from redrive.model.errors import BadSettings
 from redrive.model.hint import hint
 from redrive.model.language import parse
 from redrive.model.query import Query
+from redrive.model.rules import ensure_query, tables_of
 from redrive.model.tempo import Tempo, rate_of, share_of
 
 ALLOWED = 'rules such as {name = "shipping", query = "source:orders status:exhausted", to = "source", every = "10m"}'
 NEVER = "never"
 _TO = "source"
-_SOME_DAY = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-"""Rules are read once when they are set, so that mistakes are told at once; then again at each look, with that look's now."""
 _NAME = re.compile(r"[\w.-]{1,60}")
 _USUAL = Tempo(stop_on_refail=0.2)
 
@@ -108,13 +107,7 @@ def replay_rules(given: object) -> tuple[ReplayRule, ...]:
 
 
 def _from_text(text: str) -> object:
-    if not text.strip():
-        return []
-    try:
-        found = json.decode(text)
-    except DecodeError as error:
-        raise BadSettings(f"in one text it must be JSON, but is not: {error}") from error
-    return [found] if isinstance(found, dict) else found
+    return tables_of(text, "in one text it must be JSON") if text.strip() else []
 
 
 def _rule(number: int, given: object) -> ReplayRule:
@@ -136,13 +129,7 @@ def _rule(number: int, given: object) -> ReplayRule:
         raise BadSettings(f"{called}: every must be longer than nothing")
     if rule.most < 1:
         raise BadSettings(f"{called}: most must be at least 1 letter, got {rule.most!r}")
-    try:
-        rule.asked(_SOME_DAY)
-    except BadQuery as error:
-        what = str(error).removesuffix(f" (column {error.column})")
-        raise BadQuery(
-            f"{called}, in its query {rule.query!r}: {what}", text=rule.query, column=error.column, width=error.width
-        ) from error
+    ensure_query(rule.query, called)
     return rule
 
 

@@ -7,17 +7,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct
 
-from redrive.model.errors import BadQuery, BadSettings
+from redrive.model.errors import BadSettings
 from redrive.model.hint import hint
 from redrive.model.language import parse
 from redrive.model.query import Query
+from redrive.model.rules import ensure_query, tables_of
 
 ALLOWED = 'rules such as {query = "status:completed age>30d", act = "purge"}, or lines such as `purge: status:completed age>30d`'
 _NAMES = ("query", "act", "name")
-_SOME_DAY = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-"""Rules are read once when they are set, so that mistakes are told at once; then again at each run, with that run's now."""
 
 
 class RetentionAct(StrEnum):
@@ -61,11 +60,7 @@ def retention_rules(given: object) -> tuple[RetentionRule, ...]:
 def _from_text(text: str) -> object:
     if not text.lstrip().startswith(("[", "{")):
         return [line for line in text.splitlines() if line.strip()]
-    try:
-        found = json.decode(text)
-    except DecodeError as error:
-        raise BadSettings(f"it begins as JSON, but is not: {error}") from error
-    return [found] if isinstance(found, dict) else found
+    return tables_of(text, "it begins as JSON")
 
 
 def _rule(number: int, given: object) -> RetentionRule:
@@ -84,13 +79,7 @@ def _rule(number: int, given: object) -> RetentionRule:
     called = f"rule {number} ({rule.name})" if rule.name else f"rule {number}"
     if not rule.query.strip():
         raise BadSettings(f"{called} has an empty query; write all for every letter")
-    try:
-        rule.asked(_SOME_DAY)
-    except BadQuery as error:
-        what = str(error).removesuffix(f" (column {error.column})")
-        raise BadQuery(
-            f"{called}, in its query {rule.query!r}: {what}", text=rule.query, column=error.column, width=error.width
-        ) from error
+    ensure_query(rule.query, called)
     return rule
 
 
