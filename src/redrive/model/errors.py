@@ -18,6 +18,14 @@ RedriveError
 ├── UnknownLetter           no such letter: check the id
 ├── UnknownOperation        no such operation: check the id
 ├── CircularDependency      a letter would wait for itself: leave one of its dependencies out
+├── QueueRefused            mend the request as the sentence says
+│   ├── NoSuchQueue         create the queue first
+│   ├── QueueGone           the queue was deleted meanwhile
+│   ├── NoSuchItem          check the item's id
+│   └── NotLeased           the lease is over, or never was: drop the item
+├── QueueBusy               transient: try again
+│   └── QueueEmpty          nothing came while the request waited; ask again
+├── QueueClosing            the server is shutting down: go to another, or come back
 ├── QueueFull               archive or retry some letters first; the failure is still the caller's
 ├── NotNotified             people were not told: mend what the sentence names
 │   └── NotifierUnavailable transient: try again later
@@ -146,6 +154,63 @@ class CircularDependency(RedriveError, ValueError):
     """A letter would wait for itself. Leave one of its dependencies out."""
 
     code = "circular_dependency"
+
+
+class QueueRefused(RedriveError):
+    """A request to a queue is wrong. Mend what the sentence names."""
+
+    code = "queue_refused"
+
+
+class NoSuchQueue(QueueRefused):
+    """There is no queue of this name. Create it first."""
+
+    code = "no_such_queue"
+
+
+class QueueGone(QueueRefused):
+    """The queue was deleted meanwhile. What is under its name now, if anything, is another queue."""
+
+    code = "queue_gone"
+
+
+class NoSuchItem(QueueRefused):
+    """No item has this id. It was completed, retried or deleted, or never was."""
+
+    code = "no_such_item"
+
+    def __init__(self, id: str, sentence: str = "") -> None:
+        super().__init__(sentence or f"invalid storage id; '{id}' does not exist")
+        self.id = id
+
+
+class NotLeased(QueueRefused):
+    """Nobody has leased this item, or the lease is over. Drop it; somebody else may be working on it."""
+
+    code = "not_leased"
+
+    def __init__(self, id: str, sentence: str = "") -> None:
+        super().__init__(sentence or f"'{id}' is not marked as leased")
+        self.id = id
+
+
+class QueueBusy(RedriveError):
+    """The queue has more to do than it can. Try again."""
+
+    code = "queue_busy"
+    transient = True
+
+
+class QueueEmpty(QueueBusy):
+    """No item came while the request waited. Ask again."""
+
+    code = "queue_empty"
+
+
+class QueueClosing(RedriveError):
+    """The server is shutting down; nothing was done. Go to another, or come back."""
+
+    code = "queue_closing"
 
 
 class QueueFull(RedriveError, ValueError):

@@ -5,6 +5,7 @@ from redrive.ports.capabilities import Capabilities
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 from redrive.ports.notifier import Notifier
+from redrive.ports.queues import QueueStore
 from redrive.ports.transport import Transport
 
-__all__ = ["Bodies", "Capabilities", "Desk", "LetterStore", "Notifier", "Transport"]
+__all__ = ["Bodies", "Capabilities", "Desk", "LetterStore", "Notifier", "QueueStore", "Transport"]

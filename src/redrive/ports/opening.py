@@ -11,6 +11,7 @@ from msgspec import Struct
 from redrive.model.finding import Finding
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
+from redrive.ports.queues import QueueStore
 
 
 class Opened(Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class Opened(Struct, frozen=True, kw_only=True):
     """Look the store over for `redrive doctor`. Changes nothing, makes nothing, and may take its time."""
     bodies_folder: Path | None = None
     """Where an embedded store's large bodies may lie, beside it."""
+    queues: QueueStore | None = None
+    """Queues in the same place; None: this technology keeps none."""
 
 
 class Deskless(Struct, frozen=True, kw_only=True):
@@ -31,3 +34,4 @@ class Deskless(Struct, frozen=True, kw_only=True):
     examine: Callable[[], Awaitable[list[Finding]]]
     bind: Callable[[UUID], Awaitable[UUID]]
     """Record the id of the desk, once and durably; answers with the one that is recorded."""
+    queues: QueueStore | None = None

@@ -2,16 +2,17 @@
 
 from redrive.backends.memory.desk import MemoryDesk
 from redrive.backends.memory.letters import MemoryLetters
+from redrive.backends.memory.queues import MemoryQueues
 from redrive.backends.memory.transport import MemoryTransport
 from redrive.model.finding import Finding, Health
 from redrive.ports.opening import Opened
 
-__all__ = ["MemoryDesk", "MemoryLetters", "MemoryTransport", "opened"]
+__all__ = ["MemoryDesk", "MemoryLetters", "MemoryQueues", "MemoryTransport", "opened"]
 
 
 def opened(location: str) -> Opened:
     """`memory:` makes a new store each time."""
-    return Opened(letters=MemoryLetters(), desk=MemoryDesk(), examine=_examine)
+    return Opened(letters=MemoryLetters(), desk=MemoryDesk(), examine=_examine, queues=MemoryQueues())
 
 
 async def _examine() -> list[Finding]:
