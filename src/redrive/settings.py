@@ -108,6 +108,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             "a target for each source, such as orders=py:shop.orders:handle",
         ),
     ] = {}
+    queues: Annotated[
+        dict[str, str],
+        _about(
+            "Further stores for queues' partitions, beside the store itself: in a file a table `[queues]` with a URL for each name,"
+            " in the environment a line such as `fast=memory: large=postgres://db/queues`; see queues.md.",
+            "a URL for each name, such as large=postgres://db/queues",
+        ),
+    ] = {}
     retention: Annotated[
         tuple[RetentionRule, ...],
         _about(
@@ -378,14 +386,14 @@ def _checked(name: str, given: _Given) -> Any:
     value = given.value
     if name == "alerts" and isinstance(value, str):
         value = [url for url in _URLS.split(value) if url]
-    if name == "targets" and isinstance(value, str):
+    if name in ("targets", "queues") and isinstance(value, str):
         pairs = [part.partition("=") for part in value.split()]
         # What is no pair is told by the same sentence as what is no table.
         value = {source: target for source, equals, target in pairs} if all(equals for _, equals, _ in pairs) else None
     try:
         return msgspec.convert(value, hint, strict=not given.is_text)
     except msgspec.ValidationError as error:
-        shown = "" if given.is_secret or name in ("alerts", "targets") else f", not {masked(_text(given.value))[:80]!r}"
+        shown = "" if given.is_secret or name in ("alerts", "targets", "queues") else f", not {masked(_text(given.value))[:80]!r}"
         raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
 
 

@@ -22,11 +22,15 @@ from redrive.model.errors import BadSettings, UnknownScheme
 from redrive.model.redaction import Redaction
 from redrive.ports.notifier import Notifier
 from redrive.ports.opening import Deskless, Opened
+from redrive.ports.queues import QueueStore
 from redrive.ports.transport import Transport
 from redrive.settings import DESK, Settings, load, masked
 
 if TYPE_CHECKING:
     from redrive.engine.alert import Alarm
+
+STORE = "store"
+"""What the store of the letters is called as a store of queues."""
 
 STORES: dict[str, str] = {
     "memory": "redrive.backends.memory:opened",
@@ -107,6 +111,7 @@ def connect(
         targets=settings.targets,
         resolve=transport,
         is_loop_bound=letters is not None,
+        queues=opened.queues,
     )
 
 
@@ -136,7 +141,7 @@ def with_desk(opened: Deskless, desk: str) -> Opened:
     elsewhere = _opened(desk)
     if isinstance(elsewhere, Deskless):
         raise BadSettings(f"there is no desk at {masked(desk)}; let desk be a store that has one, e.g. {DESK}")
-    return Opened(letters=opened.letters, desk=BoundDesk(elsewhere.desk, opened.bind, masked(desk)), examine=opened.examine)
+    return Opened(letters=opened.letters, desk=BoundDesk(elsewhere.desk, opened.bind, masked(desk)), examine=opened.examine, queues=opened.queues)
 
 
 def _opened(url: str) -> Opened | Deskless:
@@ -144,6 +149,19 @@ def _opened(url: str) -> Opened | Deskless:
     module, _, function = STORES[scheme].partition(":")
     opened = cast("Callable[[str], Opened | Deskless]", getattr(importlib.import_module(module), function))
     return opened(location)
+
+
+def queue_stores(settings: Settings, own: QueueStore | None) -> dict[str, QueueStore]:
+    """The stores for queues by name: the store's own first, if it keeps queues, then those of the settings."""
+    stores = {} if own is None else {STORE: own}
+    for name, url in settings.queues.items():
+        found = _opened(url).queues
+        if found is None:
+            raise BadSettings(f"there are no queues at {masked(url)}: the store '{name}' under [queues] keeps none")
+        stores[name] = found
+    if not stores:
+        raise BadSettings(f"{masked(settings.store)} keeps no queues; name a store for them under [queues] in the settings")
+    return stores
 
 
 def transport(url: str) -> Transport:

@@ -60,6 +60,7 @@ from redrive.ports.bodies import Bodies
 from redrive.ports.desk import Desk
 from redrive.ports.inline import is_inline
 from redrive.ports.letters import LetterStore
+from redrive.ports.queues import QueueStore
 from redrive.ports.transport import Transport
 
 _AT_ONCE = (Held.NEW, Held.REOPENED, Held.JOURNALED)
@@ -102,6 +103,7 @@ class DeadLetters(Working):
         targets: Mapping[str, str] | None = None,
         resolve: Resolve | None = None,
         is_loop_bound: bool = False,
+        queues: QueueStore | None = None,
     ) -> None:
         """`retention` and `replay` are the rules of whoever keeps this house; `alarm` is told of letters that are exhausted; `elsewhere` opens the stores that a policy's routes name; `targets` are where letters of a source go back to, and `resolve`
         makes the transport that a URL names.
@@ -110,6 +112,8 @@ class DeadLetters(Working):
         """
         self.letters = letters
         self.desk = desk
+        self.queues = queues
+        """The queues in the same place; None: it keeps none. `redrive.queues` serves them."""
         self.namespace = namespace
         self.limits = limits or Limits()
         self.telemetry = telemetry

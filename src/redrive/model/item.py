@@ -39,7 +39,7 @@ class Why(StrEnum):
     """Who had leased it said so."""
 
 
-class Fresh(Struct, frozen=True, kw_only=True, gc=False):
+class Fresh(Struct, frozen=True, gc=False):
     """What is put into a queue."""
 
     payload: bytes = b""
@@ -92,6 +92,8 @@ class Item(Struct, gc=False):
     """When its lease ends; 0: it is not leased."""
     why: str = ""
     """Why it is dying."""
+    failure: bytes = b""
+    """What the last consumer that gave it back told of its failure, as `redrive.model.story` writes it."""
 
 
 class Again(Struct, frozen=True, kw_only=True, gc=False):
@@ -104,6 +106,8 @@ class Again(Struct, frozen=True, kw_only=True, gc=False):
     """Give it up, whatever its attempts."""
     story: bytes = b""
     """What is known of it from now on; empty: what was."""
+    failure: bytes = b""
+    """What went wrong; empty: what was told before stays."""
 
 
 class Leased(Struct, frozen=True, kw_only=True):

@@ -39,20 +39,22 @@ class QueueStore(Protocol):
     async def put(self, shard: Shard, items: Sequence[Fresh], *, now: datetime | None = None) -> list[str]:
         """Add items; answer with the position id of each, empty for one that was there already.
 
-        Those without a partition of their own go together to the partition that has the fewest ready. Ids strictly increase
+        Those without a partition of their own go together to the partition that has the fewest ready (of equals, the one that
+        the shard names first). Ids strictly increase
         within a partition, for ever, and in the order given. An item is there already when its partition holds one with its
         `source_id`, or when the shard dedupes and its reference (if it has one) was put there within that time.
         An item expires `expire_us` after it is put, or after its `enqueue_us` if that is later. In an ordered shard, an item
-        whose key has an item in the partition goes behind it.
+        whose key has an item in the partition goes behind it, unless that one is dying.
         """
         ...
 
     async def lease(self, shard: Shard, limit: int, *, lease_us: int = 0, now: datetime | None = None) -> Leased:
-        """Lease up to `limit` ready items of the partition that has the most, highest priority first, then the oldest.
+        """Lease up to `limit` ready items of the partition that has the most (of equals, the one that the shard names first),
+        highest priority first, then the oldest.
 
         The lease is the shard's unless given; each item's attempts go up by one. Costs the same whatever the backlog. An item
-        whose time to expire has passed is dying instead, where the shard's items expire. With a rate, no more are given than its bucket holds: it holds one
-        second's worth, and at least one.
+        whose time to expire has passed is dying instead, where the shard's items expire. With a rate, no more are given than
+        its bucket holds: it holds one second's worth, and at least one.
         """
         ...
 
@@ -70,7 +72,7 @@ class QueueStore(Protocol):
         """Give leased items back: to the tail, to the schedule, or up. All or nothing.
 
         An item that is told to be dead, or whose attempts exceed the shard's, is dying from then on and keeps its position id;
-        any other gets a new one. `Swept` counts what became ready and what is dying.
+        any other gets a new one, in the order given. `Swept` counts what became ready and what is dying.
         """
         ...
 
@@ -80,7 +82,8 @@ class QueueStore(Protocol):
         A scheduled item whose time has come goes to the tail with a new id. So does an item whose lease has ended, unless its
         attempts exceed the shard's or its time to expire has passed: then it is dying. A ready or scheduled item past its time to
         expire is dying; one that waits behind another of its key expires only when its turn has come. Nothing expires unless the
-        shard says after how long. A dying item keeps its position id.
+        shard says after how long. A dying item keeps its position id. In a partition, ended leases come first, by when they ended,
+        then schedules, by when they were due, then what expires; of equals, the lower position.
         """
         ...
 
@@ -92,7 +95,7 @@ class QueueStore(Protocol):
         """Put what stands for dying items into another shard of this same store, and delete them from this one, as one.
 
         One whose `source_id` is there already is not put again, but deleted here all the same. An item that is no longer
-        dying here is left out. Answers with how many were deleted.
+        dying here, or is named again, is left out. Answers with how many were deleted.
         """
         ...
 
@@ -119,7 +122,10 @@ class QueueStore(Protocol):
         ...
 
     async def remove(self, shard: Shard) -> None:
-        """Delete all items of these partitions, and refuse every verb on them from now on, also to those who know nothing of it."""
+        """Delete all items of these partitions, and refuse every verb on them from now on, also to those who know nothing of it.
+
+        Repeating it changes nothing.
+        """
         ...
 
     async def changed(self, patience: timedelta) -> None:

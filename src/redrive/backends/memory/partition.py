@@ -82,13 +82,12 @@ class Partition:
         return ids
 
     def _is_known(self, shard: Shard, fresh: Fresh, now_us: int) -> bool:
+        is_deduped = bool(shard.dedupe_us and fresh.reference)
+        if fresh.source_id in self._sources or (is_deduped and self._seen.get(fresh.reference, 0) > now_us):
+            return True
         if fresh.source_id:
-            if fresh.source_id in self._sources:
-                return True
             self._sources.add(fresh.source_id)
-        if shard.dedupe_us and fresh.reference:
-            if self._seen.get(fresh.reference, 0) > now_us:
-                return True
+        if is_deduped:
             self._seen[fresh.reference] = now_us + shard.dedupe_us
         return False
 
@@ -167,6 +166,8 @@ class Partition:
         for item in self._held(dict.fromkeys(ids), now_us):
             if self._leased.pop(item.id, None) is None:
                 del self._leased_short[item.id]
+            item = copy(item)
+            self.items[item.id] = item
             item.lease_us = until_us
             is_last = until_us >= self._leased_until_us
             (self._leased if is_last else self._leased_short)[item.id] = item
@@ -223,6 +224,7 @@ class Partition:
             item = copy(item)
             self.items[item.id] = item
             item.story = one.story or item.story
+            item.failure = one.failure or item.failure
             if one.dead or _is_spent(shard, item):
                 self._give_up(item, Why.TOLD if one.dead else Why.ATTEMPTS, now_us)
                 dying += 1
@@ -273,12 +275,13 @@ class Partition:
                 self._line_up(self._renewed(item, now_us))
                 ready += 1
         if shard.expire_us:
-            expired = self._expired(now_us, left)
-            for item in expired:
-                self.ready -= 1
-                self._give_up(item, Why.EXPIRED, now_us)
-            left -= len(expired)
-            dying += len(expired)
+            # Who stood behind an expired one may have expired meanwhile, too.
+            while left > 0 and (expired := self._expired(now_us, left)):
+                for item in expired:
+                    self.ready -= 1
+                    self._give_up(item, Why.EXPIRED, now_us)
+                left -= len(expired)
+                dying += len(expired)
         for reference in [reference for reference, until_us in self._seen.items() if until_us <= now_us]:
             del self._seen[reference]
         return Swept(ready=ready, dying=dying, is_done=left > 0)
@@ -352,9 +355,8 @@ class Partition:
         )
 
     def clear(self, places: frozenset[Place], now_us: int) -> int:
-        """Those that others stand behind go last, so that nobody moves up only to be deleted as well."""
         cleared = [item for item in self.items.values() if item.place in places]
-        self._remove(sorted(cleared, key=lambda item: item.place is not Place.BEHIND), now_us)
+        self._remove(cleared, now_us)
         return len(cleared)
 
     def delete(self, ids: Sequence[str], now_us: int) -> None:
@@ -364,7 +366,8 @@ class Partition:
         self._remove([self.items[id] for id in dict.fromkeys(ids)], now_us)
 
     def _remove(self, items: Sequence[Item], now_us: int) -> None:
-        for item in items:
+        """Those that others stand behind go last, so that nobody moves up only to be deleted as well."""
+        for item in sorted(items, key=lambda item: item.place is not Place.BEHIND):
             match item.place:
                 case Place.READY:
                     self.ready -= 1

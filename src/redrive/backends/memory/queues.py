@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from copy import copy
 from datetime import datetime, timedelta
+from itertools import islice
 
 from redrive.backends.memory.partition import Partition
 from redrive.model.bucket import Bucket
@@ -101,19 +102,20 @@ class MemoryQueues:
         with self._lock:
             now_us = self._now(now)
             for partition in self._of(shard):
-                swept = partition.sweep(shard, now_us, limit)
+                swept = partition.sweep(shard, now_us, limit - ready - dying)
                 ready, dying, is_done = ready + swept.ready, dying + swept.dying, is_done and swept.is_done
         return Swept(ready=ready, dying=dying, is_done=is_done)
 
     async def dying(self, shard: Shard, *, limit: int = 1000) -> list[tuple[int, Item]]:
         with self._lock:
-            found = [(partition.number, copy(item)) for partition in self._of(shard) for item in partition.dying.values()]
-        return found[:limit]
+            found = ((partition.number, item) for partition in self._of(shard) for item in partition.dying.values())
+            return [(number, copy(item)) for number, item in islice(found, limit)]
 
     async def move(self, shard: Shard, moves: Sequence[Move], to: Shard, *, now: datetime | None = None) -> int:
         with self._lock:
             now_us = self._now(now)
-            dying = [move for move in moves if move.id in self._at(shard, move.partition).dying]
+            named = {(move.partition, move.id): move for move in moves}.values()
+            dying = [move for move in named if move.id in self._at(shard, move.partition).dying]
             self._put(to, [move.fresh for move in dying], now_us)
             for move in dying:
                 self._at(shard, move.partition).delete([move.id], now_us)

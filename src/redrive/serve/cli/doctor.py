@@ -30,7 +30,7 @@ from redrive.settings import Settings, masked
 from redrive.version import __version__
 
 _EXTRAS = {
-    "http": ("uvicorn", "prometheus_client"),
+    "http": ("httptools", "google.protobuf", "prometheus_client"),
     "otel": ("opentelemetry",),
     "yaml": ("yaml",),
     "postgres": ("asyncpg",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from redrive.settings import Settings, masked
 @store_option
 @config_option
 def command(listen: str | None, no_housekeeping: bool, as_json: bool, store: str | None, config: Path | None) -> None:
-    """Stay up: serve /health/live, /health/ready and /metrics until Ctrl-C or SIGTERM.
+    """Stay up: serve queues under /v1/, /health, /health/live, /health/ready and /metrics until Ctrl-C or SIGTERM.
 
     Behind, it keeps house: indexes texts, sums up counts, gives back space, runs the retention rules of the settings, begins
     replays that were scheduled, and follows the replay rules of the settings.
@@ -38,14 +38,24 @@ def command(listen: str | None, no_housekeeping: bool, as_json: bool, store: str
 
 def stay_up(settings: Settings, *, as_json: bool = False, keeps_house: bool = True) -> None:
     """Serve until told to stop."""
-    asyncio.run(_stay_up(settings, as_json, keeps_house))
+    with asyncio.Runner(loop_factory=_fastest()) as runner:
+        runner.run(_stay_up(settings, as_json, keeps_house))
+
+
+def _fastest() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop that serves most requests; there is none of its kind on Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def _listen_to_housekeeping() -> None:
     """What is done behind is announced: here on standard error, unless somebody listens already."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    for name in ("redrive.retention", "redrive.housekeeper", "redrive.dispatcher"):
+    for name in ("redrive.retention", "redrive.housekeeper", "redrive.dispatcher", "redrive.queues"):
         if not (logger := logging.getLogger(name)).hasHandlers():
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
@@ -53,7 +63,9 @@ def _listen_to_housekeeping() -> None:
 
 async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None:
     from redrive.engine.prometheus import PrometheusMeter
+    from redrive.queues.opening import beside
     from redrive.serve.http.health import add_health
+    from redrive.serve.http.queues import PREFIX, QueueSurface
     from redrive.serve.http.server import bound, serve
     from redrive.serve.http.surface import Surface
 
@@ -62,8 +74,12 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
     meter = PrometheusMeter()
     async with wiring.connect(settings, meter) as dlq:
         await dlq.letters.check()
+        queues = beside(dlq, settings) if dlq.queues or settings.queues else None
         surface = Surface()
-        add_health(surface, dlq, meter)
+        add_health(surface, dlq, meter, queues)
+        branch = QueueSurface(queues) if queues else None
+        if branch:
+            surface.mount(PREFIX, branch)
         with bound(settings.listen) as listening:
             host, port = listening.getsockname()[:2]
             address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -82,8 +98,12 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
                     for rule in settings.replay if keeps_house else ():
                         click.echo(f"  replay rule {rule}")
 
-            async with dlq.housekeeper() if keeps_house else nullcontext(), dlq.dispatcher() if keeps_house else nullcontext():
-                await serve(surface, listening, when_up=when_up)
+            async with (
+                dlq.housekeeper() if keeps_house else nullcontext(),
+                dlq.dispatcher() if keeps_house else nullcontext(),
+                queues or nullcontext(),
+            ):
+                await serve(surface, listening, when_up=when_up, when_down=branch.close if branch else lambda: None)
     if not as_json:
         click.echo("redrive is down.")
 

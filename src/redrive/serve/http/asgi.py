@@ -1,21 +1,19 @@
-"""A surface as an ASGI application."""
+"""A surface as an ASGI application, for those who have a server of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from redrive.serve.http.surface import JSON, Reply, Request, Surface
+from redrive.serve.http.surface import Reply, Request, Surface
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-BODY_LIMIT = 5 * 1024 * 1024
-
 
 def asgi(surface: Surface) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """The application that uvicorn, or any other server, runs."""
+    """The application that any ASGI server runs."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -27,24 +25,26 @@ def asgi(surface: Surface) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
 
 
 async def _answer(surface: Surface, scope: Scope, receive: Receive) -> Reply:
-    path, method = scope["path"], scope["method"]
-    allowed = surface.method_of(path)
-    if allowed is not None and method != allowed and not (method == "HEAD" and allowed == "GET"):
-        return Reply.of(
-            {"code": "method_not_allowed", "message": f"{path} takes {allowed}, not {method}"}, status=405, allow=allowed
-        )
+    path = scope["path"]
+    limit = surface.limit_of(path)
     body = bytearray()
+    is_too_large = False
     while True:
         event = await receive()
         body += event.get("body", b"")
-        if len(body) > BODY_LIMIT:
-            return Reply.of({"code": "body_too_large", "message": f"a request may have {BODY_LIMIT} bytes"}, status=413)
+        if len(body) > limit:
+            is_too_large = True
+            body.clear()
         if not event.get("more_body"):
             break
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-    return await surface.handle(
-        path, Request(format=headers.get(b"content-type", JSON), body=bytes(body), accept=headers.get(b"accept", ""))
+    request = Request(
+        format=headers.get(b"content-type", ""),
+        body=bytes(body),
+        accept=headers.get(b"accept", ""),
+        is_too_large=is_too_large,
     )
+    return await surface.handle(scope["method"], path, request)
 
 
 async def _reply(send: Send, reply: Reply, *, is_head: bool) -> None:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 from redrive.engine import metrics
 from redrive.engine.dead_letters import DeadLetters
 from redrive.engine.prometheus import PrometheusMeter
 from redrive.model.errors import RedriveError
 from redrive.model.query import Field
+from redrive.queues import Queues
 from redrive.serve.http.surface import Reply, Request, Surface
+from redrive.version import __version__
 
 HEALTH = "application/health+json"
 _PATIENCE_SECONDS = 2.0
 
 
-def add_health(surface: Surface, dlq: DeadLetters, meter: PrometheusMeter) -> None:
-    """Serve /health/live, /health/ready and /metrics."""
+def add_health(surface: Surface, dlq: DeadLetters, meter: PrometheusMeter, queues: Queues | None = None) -> None:
+    """Serve /health, /health/live, /health/ready and /metrics."""
+
+    async def health(request: Request) -> Reply:
+        """As clients of queues expect it."""
+        status, text = 200, "pass"
+        if queues is not None:
+            try:
+                await asyncio.wait_for(queues.check(), _PATIENCE_SECONDS)
+            except (TimeoutError, RedriveError):
+                status, text = 503, "fail"
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        checks = {"queues:storage": [{"componentType": "datastore", "status": text, "time": now}]}
+        return Reply.of({"status": text, "version": __version__, "checks": checks}, status=status, content_type=HEALTH)
 
     async def live(request: Request) -> Reply:
         return Reply.of({"status": "pass"}, content_type=HEALTH)
@@ -38,4 +53,4 @@ def add_health(surface: Surface, dlq: DeadLetters, meter: PrometheusMeter) -> No
         text, content_type = meter.render(request.accept)
         return Reply(content_type=content_type, body=text)
 
-    surface.add({"/health/live": live, "/health/ready": ready, "/metrics": scrape})
+    surface.add({"/health": health, "/health/live": live, "/health/ready": ready, "/metrics": scrape})

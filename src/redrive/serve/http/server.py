@@ -3,66 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 
-from redrive.model.errors import BadSettings, MissingExtra
-from redrive.serve.http.asgi import asgi
+from redrive.model.errors import BadSettings
 from redrive.serve.http.surface import Surface
+from redrive.serve.http.wire import Connections, Line
 
-try:
-    import uvicorn
-except ImportError as error:
-    raise MissingExtra("serving HTTP needs uvicorn; install it with: pip install 'redrive[http]'") from error
-
-_GRACE_SECONDS = 3
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again when it is done, and the process would not end with 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+_GRACE_SECONDS = 3.0
+_LOOK_SECONDS = 0.02
+_BACKLOG = 4096
 
 
 def bound(listen: str) -> socket.socket:
     """A listening socket for `host:port` (port 0: a free one)."""
     host, _, port = listen.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=_BACKLOG)
     except (OSError, ValueError, OverflowError) as error:
         raise BadSettings(f"cannot listen on {listen}: {error}; choose another address with --listen 127.0.0.1:PORT") from error
 
 
-async def serve(surface: Surface, listening: socket.socket, *, when_up: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM, then finish what is under way, within a few seconds."""
-    server = _Server(
-        uvicorn.Config(
-            asgi(surface),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
-
-    # It reports the requests that a shutdown cuts off as errors of ours; what goes wrong here, the surface logs itself.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-
-    def stop() -> None:
-        server.should_exit = True
-
+async def serve(
+    surface: Surface, listening: socket.socket, *, when_up: Callable[[], None], when_down: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what is under way, within a few seconds. `when_down` is called before that."""
     loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stopping.set)
     try:
-        when_up()
-        await server.serve(sockets=[listening])
+        await serving(surface, listening, stopping, when_up=when_up, when_down=when_down)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+async def serving(
+    surface: Surface,
+    listening: socket.socket,
+    stopping: asyncio.Event,
+    *,
+    when_up: Callable[[], None] = lambda: None,
+    when_down: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until told to stop."""
+    connections = Connections()
+    server = await asyncio.get_running_loop().create_server(lambda: Line(surface, connections), sock=listening, backlog=_BACKLOG)
+    try:
+        when_up()
+        await stopping.wait()
+    finally:
+        server.close()
+        connections.is_closing = True
+        when_down()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        connections.close()
+        while connections.busy and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+            connections.close()
+        connections.close(quietly=False)

@@ -1,0 +1,1 @@
+"""The queues' wire format: messages as JSON (protojson) and protobuf."""
