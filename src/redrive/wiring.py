@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from redrive.backends.files.bodies import FileBodies
 from redrive.engine.bound_desk import BoundDesk
 from redrive.engine.call import FunctionTransport
-from redrive.engine.dead_letters import DeadLetters, Limits
+from redrive.engine.dead_letters import DeadLetters, Limits, Sink
 from redrive.engine.hook import HookFunction
 from redrive.engine.metrics import Meter
 from redrive.engine.observed import ObservedLetters
@@ -29,6 +29,7 @@ from redrive.settings import DESK, Settings, load, masked
 if TYPE_CHECKING:
     from redrive.engine.alert import Alarm
 
+_QUEUE = "queue:"
 STORE = "store"
 """What the store of the letters is called as a store of queues."""
 
@@ -93,7 +94,18 @@ def connect(
         from redrive.engine.journal import Journal  # needs file locks that not every system has; an embedded store has no journal
 
         journal = Journal(settings.journal_folder(), masked(settings.store))
-    return DeadLetters(
+
+    def resolve(url: str) -> Transport:
+        if url.startswith(_QUEUE):
+            return cast("Transport", importlib.import_module("redrive.queues.transport").beside(dlq, settings, url))
+        return transport(url)
+
+    def elsewhere(url: str) -> DeadLetters | Sink:
+        if url.startswith(_QUEUE):
+            return cast("Sink", importlib.import_module("redrive.queues.sink").beside(dlq, settings, url))
+        return connect(replace(settings, store=url), *meters)
+
+    dlq = DeadLetters(
         observed,
         opened.desk,
         namespace=settings.namespace,
@@ -107,12 +119,13 @@ def connect(
         retention=settings.retention,
         replay=settings.replay,
         alarm=_alarm(told, settings, telemetry) if told else None,
-        elsewhere=lambda url: connect(replace(settings, store=url), *meters),
+        elsewhere=elsewhere,
         targets=settings.targets,
-        resolve=transport,
+        resolve=resolve,
         is_loop_bound=letters is not None,
         queues=opened.queues,
     )
+    return dlq
 
 
 def _alarm(told: Sequence[Notifier | HookFunction], settings: Settings, telemetry: Telemetry) -> Alarm:
@@ -141,7 +154,12 @@ def with_desk(opened: Deskless, desk: str) -> Opened:
     elsewhere = _opened(desk)
     if isinstance(elsewhere, Deskless):
         raise BadSettings(f"there is no desk at {masked(desk)}; let desk be a store that has one, e.g. {DESK}")
-    return Opened(letters=opened.letters, desk=BoundDesk(elsewhere.desk, opened.bind, masked(desk)), examine=opened.examine, queues=opened.queues)
+    return Opened(
+        letters=opened.letters,
+        desk=BoundDesk(elsewhere.desk, opened.bind, masked(desk)),
+        examine=opened.examine,
+        queues=opened.queues,
+    )
 
 
 def _opened(url: str) -> Opened | Deskless:

@@ -26,6 +26,7 @@ from redrive.ports.transport import Parcel, Transport
 ELSE = "*"
 """The source that stands for all that are not named."""
 _COMMAND = "command:"
+_QUEUE = "queue:"
 _OWN_KEPT = 100
 """Letters' own targets that are kept at a time, each with its connections: there may be one a letter."""
 _PAIR = re.compile(r"([^\s=:/]+)=(\S+)")
@@ -63,8 +64,12 @@ class Addresses:
             target = self._own.of(letter.target)
             return None if isinstance(target, str) else target
         home = self._homes.get(_COMMAND) if letter.kind == KIND else None
-        home = home or self._homes.get(letter.source) or self._homes.get(ELSE)
+        home = home or self._homes.get(letter.source) or self._own_home(letter) or self._homes.get(ELSE)
         return None if home is None else self._at(home)
+
+    def _own_home(self, letter: Letter) -> str | None:
+        """A queue's letters go back there without being told: their source is a target."""
+        return letter.source if self.text == SOURCE and letter.source.startswith(_QUEUE) else None
 
     def is_own(self, letter: Letter) -> bool:
         """Does it go to a target of its own? Only back: what is said of an operation is said later, and stronger."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,14 +36,14 @@ class Labels(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: datetime) -> Letter:
+def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: datetime, occurrence: UUID | None = None) -> Letter:
     """The letter for a message whose tries all failed.
 
     A message that redrive had sent back becomes the same letter again, one generation on; a mark that names a letter of
     another source is not believed. A message without an id of its own gets the occurrence's id, so that two of them are
-    never taken for one.
+    never taken for one. `occurrence` is given by who may capture the same failure twice, and must not count it twice.
     """
-    occurrence = minted()
+    occurrence = occurrence or minted()
     own_id, generation = _identified(message, labels, str(occurrence))
     history = tuple(
         Attempt(

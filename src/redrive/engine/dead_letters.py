@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from msgspec import Struct
@@ -82,6 +82,16 @@ class Captured(Struct, frozen=True, kw_only=True):
     held: Held
 
 
+class Sink(Protocol):
+    """Where a policy's route leads that is no store of letters: a queue, say."""
+
+    async def keep(self, letters: Sequence[Letter]) -> list[Held]:
+        """Keep letters as durably as their source may be settled for; `NotHeld` when that is impossible."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class DeadLetters(Working):
     """Opened by `redrive.open(url)`. `letters` and `desk` are the ports themselves; the verbs here join them up."""
 
@@ -99,7 +109,7 @@ class DeadLetters(Working):
         retention: Sequence[RetentionRule] = (),
         replay: Sequence[ReplayRule] = (),
         alarm: Alarm | None = None,
-        elsewhere: Callable[[str], DeadLetters] | None = None,
+        elsewhere: Callable[[str], DeadLetters | Sink] | None = None,
         targets: Mapping[str, str] | None = None,
         resolve: Resolve | None = None,
         is_loop_bound: bool = False,
@@ -159,7 +169,7 @@ class DeadLetters(Working):
         """One a source, for automatic and manual retries alike."""
         self._alarm = alarm
         self._elsewhere = elsewhere
-        self._others: dict[str, DeadLetters] = {}
+        self._others: dict[str, DeadLetters | Sink] = {}
 
     def guard(
         self,
@@ -232,7 +242,10 @@ class DeadLetters(Working):
 
     async def _keep(self, letters: Sequence[Letter], to: str | None = None) -> list[Held]:
         if to is not None:
-            return await self._other(to)._keep(letters)  # noqa: SLF001 - another of the same kind
+            other = self._other(to)
+            if isinstance(other, DeadLetters):
+                return await other._keep(letters)  # noqa: SLF001 - another of the same kind
+            return await self._sunk(other, letters)
         if is_inline() and not self.letters.capabilities.inline:
             answers = self.bridge.run_on_loop(self._holder.hold(letters))
         else:
@@ -242,8 +255,13 @@ class DeadLetters(Working):
             self._alarm.exhausted([one for one, how in held if one.status is Status.EXHAUSTED and how in _AT_ONCE])
         return answers
 
-    def _other(self, url: str) -> DeadLetters:
-        """The whole for another store, opened once; `BadSettings` when there can be none."""
+    async def _sunk(self, sink: Sink, letters: Sequence[Letter]) -> list[Held]:
+        if is_inline() and not (self.queues and self.queues.capabilities.inline):
+            return self.bridge.run_on_loop(sink.keep(letters))
+        return await sink.keep(letters)
+
+    def _other(self, url: str) -> DeadLetters | Sink:
+        """What a route leads to, opened once; `BadSettings` when there can be none."""
         if url not in self._others:
             if self._elsewhere is None:
                 raise BadSettings(f"a route leads to {url}, but only redrive.open can open another store")

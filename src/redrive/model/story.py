@@ -11,6 +11,8 @@ class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: Headers = ()
     failure: Failure | None = None
     """The last one that a consumer told."""
+    source: str = ""
+    """Where it failed, when that was no queue."""
     queue: str = ""
     """The queue it died in."""
     partition: int = 0

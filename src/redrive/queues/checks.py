@@ -92,12 +92,14 @@ def lease(given: timedelta) -> int:
     return given // timedelta(microseconds=1)
 
 
-def produced(items: Sequence[Fresh]) -> None:
+def produced(items: Sequence[Fresh], partitions: int) -> None:
     if not items:
         raise QueueRefused("items cannot be empty; at least one item is required")
     if len(items) > MOST_ITEMS:
         raise QueueRefused(f"items is invalid; max_produce_batch_size is {MOST_ITEMS} but received {len(items)}")
     for item in items:
+        if item.partition is not None:
+            partition(item.partition, partitions)
         if item.priority and not 0 <= item.priority < PRIORITIES:
             raise QueueRefused(f"priority is invalid; {item.priority} is not from 0 to {PRIORITIES - 1}")
         if len(item.reference) > _REFERENCE_LENGTH:

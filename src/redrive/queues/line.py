@@ -62,10 +62,14 @@ class Line:
         What is told apart by its key, or by its reference, is always told apart in the same partition.
         """
         queue = self.queue
-        if not (queue.ordered or queue.dedupe) or len(queue.partitions) == 1:
+        is_told = self.only is None and any(item.partition is not None for item in items)
+        if not (queue.ordered or queue.dedupe or is_told) or len(queue.partitions) == 1:
             return None
         by_partition: dict[int, list[Fresh]] = {}
         for item in items:
+            if item.partition is not None:
+                by_partition.setdefault(item.partition, []).append(item)
+                continue
             text = item.key if queue.ordered and item.key else item.reference
             by_partition.setdefault(partition_of(text, len(queue.partitions)), []).append(item)
         return by_partition

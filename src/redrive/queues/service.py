@@ -27,7 +27,7 @@ class Queues(Defining, Stored):
         """Put items into a queue. When it returns, they are as durable as their store is."""
         line = await self._line(name)
         seconds = checks.request_timeout(timeout, is_produce=True).total_seconds()
-        checks.produced(items)
+        checks.produced(items, len(line.queue.partitions))
         if line.producing >= self._limits.producing:
             raise QueueBusy("queue is overloaded; try again later")
         line.producing += 1

@@ -81,6 +81,31 @@ class MoreLease(Lease):
     lease_timeout: str = ""
 
 
+class Fault(Message):
+    """What went wrong, as a consumer tells it."""
+
+    numbers = {"type": 1, "message": 2, "traceback": 3}
+
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+class Death(Message):
+    """Where an item of a dead queue died, and of what."""
+
+    numbers = {"queue_name": 1, "partition": 2, "attempts": 3, "why": 4, "created_at": 5, "died_at": 6, "failure": 7, "source": 8}
+
+    queue_name: str = ""
+    partition: Whole = 0
+    attempts: Whole = 0
+    why: str = ""
+    created_at: Stamp = ""
+    died_at: Stamp = ""
+    failure: Fault | None = None
+    source: str = ""
+
+
 class LeaseItem(Message):
     numbers = {"encoding": 1, "kind": 2, "reference": 3, "id": 4, "attempts": 5, "lease_deadline": 6, "bytes_": 7}
 
@@ -94,12 +119,16 @@ class LeaseItem(Message):
 
 
 class MoreLeaseItem(LeaseItem):
-    numbers = LeaseItem.numbers | {"key": 100, "priority": 101, "headers": 102, "message_id": 103}
+    numbers = LeaseItem.numbers | {
+        "key": 100, "priority": 101, "headers": 102, "message_id": 103, "source_id": 104, "death": 105,
+    }  # fmt: skip
 
     key: str = ""
     priority: Whole = 0
     headers: list[Header] = []
     message_id: str = ""
+    source_id: str = ""
+    death: Death | None = None
 
 
 class Leased(Message):
@@ -133,16 +162,6 @@ class RetryItem(Message):
     id: str = ""
     dead: bool = False
     retry_at: Stamp = ""
-
-
-class Fault(Message):
-    """What went wrong, as a consumer tells it."""
-
-    numbers = {"type": 1, "message": 2, "traceback": 3}
-
-    type: str = ""
-    message: str = ""
-    traceback: str = ""
 
 
 class MoreRetryItem(RetryItem):
@@ -263,6 +282,12 @@ class MoreStats(Message):
     logical_queues: list[MoreLogicalQueue] = field(default_factory=list, name="logicalQueues")
 
 
+class PartitionInfo(Message):
+    numbers = {"partition": 1}
+
+    partition: Whole = 0
+
+
 class QueueInfo(Message):
     numbers = {
         "queue_name": 1, "created_at": 2, "updated_at": 3, "dead_queue": 4, "reference": 5, "lease_timeout": 6,
@@ -278,7 +303,7 @@ class QueueInfo(Message):
     expire_timeout: str = ""
     max_attempts: Whole = 0
     requested_partitions: Whole = 0
-    partitions: Whole = 0
+    partitions: list[PartitionInfo] = []
     namespace: str = ""
 
 
@@ -344,20 +369,6 @@ class StoredItem(Message):
     encoding: str = ""
     kind: str = ""
     payload: bytes = b""
-
-
-class Death(Message):
-    """Where an item of a dead queue died, and of what."""
-
-    numbers = {"queue_name": 1, "partition": 2, "attempts": 3, "why": 4, "created_at": 5, "died_at": 6, "failure": 7}
-
-    queue_name: str = ""
-    partition: Whole = 0
-    attempts: Whole = 0
-    why: str = ""
-    created_at: Stamp = ""
-    died_at: Stamp = ""
-    failure: Fault | None = None
 
 
 class MoreStoredItem(StoredItem):

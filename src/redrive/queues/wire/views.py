@@ -73,13 +73,16 @@ def leased(name: str, given: Leased) -> m.Leased:
 
 def more_leased(name: str, given: Leased) -> m.MoreLeased:
     until = stamps.written(given.until_us)
-    items = [
-        m.MoreLeaseItem(
+    items = []
+    for item in given.items:
+        more = m.MoreLeaseItem(
             item.encoding, item.kind, item.reference, item.id, item.attempts, until, item.payload, item.key, item.priority,
-            headers(heard(item.story).headers) if item.story else [], item.message_id,
-        )
-        for item in given.items
-    ]  # fmt: skip
+            [], item.message_id, item.source_id,
+        )  # fmt: skip
+        if item.story:
+            story = heard(item.story)
+            more.headers, more.death = headers(story.headers), _death(story)
+        items.append(more)
     return m.MoreLeased(name, given.partition, items)
 
 
@@ -87,8 +90,8 @@ def leased_back(told_: m.MoreLeased) -> Leased:
     """What a lease gave. Of an item only what its holder needs is told."""
     items = [
         Item(
-            item.id, item.message_id, "", item.attempts, 0, 0, 0, 0, item.bytes_, item.reference, item.encoding, item.kind,
-            item.key, item.priority, told(Story(headers=pairs(item.headers))) if item.headers else b"", Place.LEASED,
+            item.id, item.message_id, item.source_id, item.attempts, 0, 0, 0, 0, item.bytes_, item.reference, item.encoding, item.kind,
+            item.key, item.priority, told(_story(item)) if item.headers or item.death else b"", Place.LEASED,
             stamps.micros(item.lease_deadline),
         )
         for item in told_.items
@@ -192,7 +195,7 @@ def sent(fresh: Fresh) -> m.MoreStoredItem:
 
 
 def _death(story: Story) -> m.Death | None:
-    if not story.queue and story.failure is None:
+    if not (story.queue or story.source or story.failure):
         return None
     return m.Death(
         queue_name=story.queue,
@@ -202,10 +205,11 @@ def _death(story: Story) -> m.Death | None:
         created_at=stamps.written(story.created_us),
         died_at=stamps.written(story.died_us),
         failure=fault(story.failure),
+        source=story.source,
     )
 
 
-def _story(told_: m.MoreStoredItem) -> Story:
+def _story(told_: m.MoreStoredItem | m.MoreLeaseItem) -> Story:
     death = told_.death or m.Death()
     return Story(
         headers=pairs(told_.headers),
@@ -216,6 +220,7 @@ def _story(told_: m.MoreStoredItem) -> Story:
         created_us=stamps.micros(death.created_at),
         died_us=stamps.micros(death.died_at),
         why=death.why,
+        source=death.source,
     )
 
 

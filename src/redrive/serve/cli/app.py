@@ -23,6 +23,7 @@ COMMANDS = {
     "groups": "List the failures among letters, and show one of them.",
     "stats": "Show how many letters there are, of what, and what grows; with --watch live.",
     "edit": "Repair letters: in your editor, by a patch or by a function; undo it.",
+    "collect": "Move letters from a dead queue into the store.",
     "replay": "Send letters back, after a look at what that would mean.",
     "try": "Run a letter through a handler in a process of its own; the letter stays as it is.",
     "ops": "Look at replays; pause one, go on with it, cancel it.",

@@ -17,22 +17,36 @@ from redrive.serve.cli.options import (
     filter_options,
     json_option,
     listing_options,
+    loaded,
     none_found,
     opened,
     print_json,
     store_option,
 )
+from redrive.serve.cli.peek import peeked
 from redrive.serve.shape import letter_shape
 
 
 @click.command("ls")
+@click.argument("where", required=False, metavar="[queue:NAME]")
 @filter_options
 @listing_options
 @json_option
 @store_option
 @config_option
-def command(store: str | None, config: Path | None, order: str, limit: int | None, as_json: bool, **filters: Any) -> None:
-    """List letters, the newest first."""
+def command(
+    where: str | None,
+    store: str | None,
+    config: Path | None,
+    order: str,
+    limit: int | None,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """List letters, the newest first; or those of a dead queue where they are, with queue:NAME."""
+    if where is not None:
+        peeked(where, loaded(store, config).settings, limit, as_json=as_json, is_filtered=any(filters.values()))
+        return
     listed(chosen(filters), store, config, Order(order), limit, as_json=as_json)
 
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from redrive.model.errors import MissingExtra
 from redrive.serve.http.queues import TEXTS
@@ -118,8 +118,7 @@ class Line(asyncio.Protocol):
         return bool(self._waiting or self._answering or self._url)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its bases
         self._connections.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

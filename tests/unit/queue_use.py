@@ -1,0 +1,102 @@
+"""Queues to try things on: in process and over HTTP, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from redrive import wiring
+from redrive.model.item import Item
+from redrive.ports.queues import QueueStore
+from redrive.queues import QueueClient, Queues
+from redrive.queues.verbs import Limits
+from redrive.serve.http.queues import PREFIX, QueueSurface
+from redrive.serve.http.server import bound, serving
+from redrive.serve.http.surface import Surface
+from redrive.testing.clock import ManualClock
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+SOON = timedelta(seconds=10)
+"""How long a request of a test may wait; nothing takes as long."""
+AT_ONCE = timedelta(milliseconds=30)
+"""How long a request waits that is to find nothing."""
+
+Place = Callable[[Path, str], str]
+STORES: list[Any] = [
+    pytest.param(lambda folder, name: "memory:", id="memory"),
+    pytest.param(lambda folder, name: f"sqlite:{folder}/queues.db", id="sqlite"),
+    pytest.param(
+        lambda folder, name: f"{os.environ['REDRIVE_TEST_POSTGRES']}?schema={name}",
+        id="postgres",
+        marks=pytest.mark.engine("postgres"),
+    ),
+    pytest.param(
+        lambda folder, name: f"{os.environ['REDRIVE_TEST_REDIS']}?prefix={name}", id="redis", marks=pytest.mark.engine("redis")
+    ),
+]
+WAYS = ["in process", "over HTTP"]
+
+
+class Use(Struct):
+    """A client of queues, and what is behind it."""
+
+    client: Queues | QueueClient
+    served: Queues
+    clock: ManualClock
+    endpoint: str = ""
+
+    async def define(self, name: str = "orders", **settings: Any) -> None:
+        """Create a queue, with a dead queue `NAME-dead` when attempts or times matter and none is named."""
+        await self.client.create(name, **{"lease_timeout": MINUTE, "expire_timeout": 24 * HOUR, **settings})
+
+    async def stored(self, name: str = "orders", partition: int = 0) -> list[Item]:
+        return await self.client.items(name, partition)
+
+    async def take(self, name: str = "orders", limit: int = 10, *, client: str = "worker") -> tuple[int, list[Item]]:
+        """Lease what is there, or comes."""
+        leased = await self.client.lease(name, limit, client=client, timeout=SOON)
+        return leased.partition, leased.items
+
+
+def queue_store(url: str) -> QueueStore:
+    opened = wiring.store(url, desk="memory:")
+    assert opened.queues is not None
+    return opened.queues
+
+
+@asynccontextmanager
+async def used(way: str, *urls: str, clock: ManualClock | None = None, limits: Limits = Limits()) -> AsyncIterator[Use]:
+    """Queues on these stores, for as long as the test needs them."""
+    clock = clock or ManualClock()
+    stores = {f"store{number}" if number else "store": queue_store(url) for number, url in enumerate(urls)}
+    async with Queues(stores, clock=clock, limits=limits, owns_stores=True) as served:
+        if way == "in process":
+            yield Use(served, served, clock)
+            return
+        async with endpoint(served) as address, QueueClient(address) as client:
+            yield Use(client, served, clock, address)
+
+
+@asynccontextmanager
+async def endpoint(served: Queues) -> AsyncIterator[str]:
+    """A server of these queues, on a port of its own."""
+    surface = Surface()
+    branch = QueueSurface(served)
+    surface.mount(PREFIX, branch)
+    stopping = asyncio.Event()
+    with bound("127.0.0.1:0") as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server = asyncio.create_task(serving(surface, listening, stopping, when_down=branch.close))
+        try:
+            yield address
+        finally:
+            stopping.set()
+            await server
