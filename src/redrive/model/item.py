@@ -12,6 +12,8 @@ from msgspec import Struct
 
 PRIORITIES = 10
 """0 is ordinary; 9 is leased before all others."""
+OVERDUE_US = 1
+"""When a queue is due in which items are dying: somebody gave them up, and may not have lived to move them."""
 SOON_US = 100_000
 """What is to be leased not before an instant that is nearer than this, can be leased at once."""
 
@@ -104,8 +106,6 @@ class Again(Struct, frozen=True, kw_only=True, gc=False):
     """Not before this instant; 0: now."""
     dead: bool = False
     """Give it up, whatever its attempts."""
-    story: bytes = b""
-    """What is known of it from now on; empty: what was."""
     failure: bytes = b""
     """What went wrong; empty: what was told before stays."""
 

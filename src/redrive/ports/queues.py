@@ -100,7 +100,11 @@ class QueueStore(Protocol):
         ...
 
     async def next_due(self, *, limit: int = 100) -> list[Due]:
-        """The queues of this store in which something is due next, the soonest first. May name one too early, never too late."""
+        """The queues of this store in which something is due next, the soonest first. May name one too early, never too late.
+
+        A queue in which items are dying is due at `OVERDUE_US`, for as long as they are there. Once a queue was swept, it is named
+        too early no more until something changes there.
+        """
         ...
 
     async def items(

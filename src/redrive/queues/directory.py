@@ -25,6 +25,9 @@ class Directory:
         self._by_name: dict[str, Line] = {}
         self._by_id: dict[str, Line] = {}
         self._reading = asyncio.Lock()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when queues were defined, changed or deleted."""
+        self._changed: set[str] = set()
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -64,8 +67,18 @@ class Directory:
             line = Line(queue, self._stores, is_dead_queue=is_dead_queue, line=before.get(queue.id))
             self._by_id[queue.id] = self._by_name[queue.name] = line
         for id, line in before.items():
-            if id not in self._by_id:
+            now = self._by_id.get(id)
+            if now is None:
                 line.room.wake_all()
+            elif now.parts != line.parts:
+                self._changed.add(id)
+        if self._changed:
+            self.on_change()
+
+    def changed(self) -> set[str]:
+        """The ids of queues whose items are to be treated otherwise, since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     async def change(self, name: str, make: Callable[[Queue | None, dict[str, Queue]], Queue | None]) -> tuple[Queue | None, ...]:
         """Let `make` turn the queue of this name into what it is to be (None: nothing), whatever others change meanwhile.

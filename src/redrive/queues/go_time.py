@@ -6,8 +6,10 @@ import re
 from datetime import timedelta
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_PART = re.compile(r"(\d*)(?:\.(\d*))?([^\d.]*)")
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 _MOST = 2**63 - 1
+_DIGITS = 19
+"""More than these are more than Go counts, or finer."""
 
 
 class NotADuration(ValueError):
@@ -20,23 +22,36 @@ def parsed(text: str) -> timedelta:
     if rest == "0":
         return timedelta()
     if not rest:
-        raise NotADuration(f'time: invalid duration "{text}"')
-    total = 0
-    while rest:
-        match = _PART.match(rest)
+        raise NotADuration(f"time: invalid duration {_quoted(text)}")
+    total = at = 0
+    while at < len(rest):
+        match = _PART.match(rest, at)
         assert match is not None  # it matches the empty text
         whole, fraction, unit = match.groups()
         if not (whole or fraction):
-            raise NotADuration(f'time: invalid duration "{text}"')
+            raise NotADuration(f"time: invalid duration {_quoted(text)}")
         if not unit:
-            raise NotADuration(f'time: missing unit in duration "{text}"')
+            raise NotADuration(f"time: missing unit in duration {_quoted(text)}")
         if unit not in _UNITS:
-            raise NotADuration(f'time: unknown unit "{unit}" in duration "{text}"')
-        total += int(whole or 0) * _UNITS[unit] + int(fraction or 0) * _UNITS[unit] // 10 ** len(fraction or "")
-        if total > _MOST:
-            raise NotADuration(f'time: invalid duration "{text}"')
-        rest = rest[match.end() :]
+            raise NotADuration(f"time: unknown unit {_quoted(unit)} in duration {_quoted(text)}")
+        whole, fraction = whole.lstrip("0"), (fraction or "")[:_DIGITS]
+        if len(whole) <= _DIGITS:
+            total += int(whole or 0) * _UNITS[unit] + int(fraction or 0) * _UNITS[unit] // 10 ** len(fraction)
+        if len(whole) > _DIGITS or total > _MOST:
+            raise NotADuration(f"time: invalid duration {_quoted(text)}")
+        at = match.end()
     return timedelta(microseconds=sign * (total // 1000))
+
+
+def _quoted(text: str) -> str:
+    """As Go quotes what it could not read: bytes that are not printable ASCII by their numbers."""
+    return f'"{"".join(map(_shown, text))}"'
+
+
+def _shown(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if " " <= character <= "~" else "".join(f"\\x{byte:02x}" for byte in character.encode())
 
 
 def written(duration: timedelta) -> str:

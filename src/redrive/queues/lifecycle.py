@@ -17,7 +17,6 @@ from redrive.ports.queues import QueueStore
 from redrive.queues.bury import bury
 from redrive.queues.clock import Clock
 from redrive.queues.directory import Directory
-from redrive.queues.line import Line
 
 log = logging.getLogger("redrive.queues")
 
@@ -37,13 +36,12 @@ class Lifecycle:
         self._stores = stores
         self._wake_us = _NEVER
         self._bell = asyncio.Event()
-        self._unburied: set[str] = set()
-        """Queues whose dying items could not be moved."""
         self._rest_seconds = _FIRST_REST_SECONDS
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._clock.tell(self._bell.set)
+        self._directory.on_change = self._bell.set
         self._tasks = [asyncio.create_task(self._run())]
         self._tasks += [asyncio.create_task(self._watch(store)) for store in self._stores if store.capabilities.shared]
 
@@ -61,87 +59,67 @@ class Lifecycle:
             self._wake_us = at_us
             self._bell.set()
 
-    def bury_later(self, line: Line) -> None:
-        """Its dying items could not be moved: try again."""
-        self._unburied.add(line.queue.id)
+    def look(self) -> None:
+        """Something is due that could not be told in advance: a queue was changed, or its dying items could not be moved."""
         self._bell.set()
 
     async def _run(self) -> None:
-        await self._bury_what_was_left()
         while True:
             self._bell.clear()
             self._wake_us = _NEVER
-            is_busy = await self._step()
-            left_seconds = self._rest_seconds if is_busy else (self._wake_us - self._clock.now_us()) / 1e6
+            is_troubled = await self._step()
+            self._rest_seconds = min(self._rest_seconds * 2, _LONGEST_REST_SECONDS) if is_troubled else _FIRST_REST_SECONDS
+            left_seconds = max((self._wake_us - self._clock.now_us()) / 1e6, 0.0)
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(left_seconds, 0.0)):
+                async with asyncio.timeout(min(left_seconds, self._rest_seconds) if is_troubled else left_seconds):
                     await self._bell.wait()
 
-    async def _bury_what_was_left(self) -> None:
-        """Whoever served these queues before may have died between giving items up and moving them."""
-        try:
-            await self._directory.refresh()
-        except RedriveError as error:
-            log.error("queues are not to be had: %s", error)
-        self._unburied |= {line.queue.id for line in self._directory.lines}
-
     async def _step(self) -> bool:
-        """Do what is due, and find out when the next is; True: something went wrong, come back soon."""
-        failed = False
+        """Do what is due, and find out when the next is; True: something could not be done, come back soon."""
+        is_troubled = False
+        changed = self._directory.changed()
         for store in self._stores:
             try:
-                failed |= await self._sweep(store)
+                for id in changed:
+                    await self._sweep_queue(id, store)
+                is_troubled |= await self._sweep(store)
             except RedriveError as error:
                 log.error("queues cannot be swept: %s", error)
-                failed = True
-        for id in list(self._unburied):
-            line = await self._known(id)
-            if line is None or await self._buried(line):
-                self._unburied.discard(id)
-            else:
-                failed = True
-        self._rest_seconds = min(self._rest_seconds * 2, _LONGEST_REST_SECONDS) if failed else _FIRST_REST_SECONDS
-        return failed
+                is_troubled = True
+        return is_troubled
 
     async def _sweep(self, store: QueueStore) -> bool:
-        """Sweep until nothing is due in a store; True: something stays due, so its clock is behind ours. Come back soon."""
+        """Sweep until nothing is due in a store; True: something stays due. Its clock is behind ours, or items cannot be moved."""
         swept: set[Due] = set()
         while True:
             dues = await store.next_due()
             now_us = self._clock.now_us()
+            self._wake_us = min([self._wake_us, *(due.at_us for due in dues if due.at_us > now_us)])
             if not dues or dues[0].at_us > now_us:
-                self._wake_us = min([self._wake_us, *(due.at_us for due in dues[:1])])
                 return False
             fresh = [due for due in dues if due.at_us <= now_us and due not in swept]
             if not fresh:
                 return True
             for due in fresh:
                 swept.add(due)
-                if (line := await self._known(due.queue)) is not None:
-                    # One that was deleted meanwhile has nothing due any more.
-                    with suppress(QueueRefused):
-                        await self._sweep_line(line, store)
+                await self._sweep_queue(due.queue, store)
 
-    async def _sweep_line(self, line: Line, store: QueueStore) -> None:
-        ready = dying = 0
-        for part in line.parts:
+    async def _sweep_queue(self, id: str, store: QueueStore) -> None:
+        line = await self._directory.by_id(id)
+        ready = 0
+        for part in line.parts if line else ():
             is_done = part.store is not store
             while not is_done:
-                swept = await store.sweep(part.shard, now=self._clock.now())
-                ready, dying, is_done = ready + swept.ready, dying + swept.dying, swept.is_done
-        if ready:
+                try:
+                    swept = await store.sweep(part.shard, now=self._clock.now())
+                except QueueRefused:
+                    # It was deleted meanwhile, and has nothing due any more.
+                    return
+                ready, is_done = ready + swept.ready, swept.is_done
+        if line and ready:
             line.room.wake()
-        if dying and not await self._buried(line):
-            self._unburied.add(line.queue.id)
-
-    async def _known(self, id: str) -> Line | None:
-        try:
-            return await self._directory.by_id(id)
-        except RedriveError:
-            return None
-
-    async def _buried(self, line: Line) -> bool:
-        return await bury(line, self._directory, self._clock)
+        if line:
+            await bury(line, self._directory, self._clock)
 
     async def _watch(self, store: QueueStore) -> None:
         """What another process made ready, those who wait here shall know."""

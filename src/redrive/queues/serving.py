@@ -69,7 +69,7 @@ class Serving:
 
     async def _bury(self, line: Line) -> None:
         if not await bury(line, self._directory, self._clock):
-            self._lifecycle.bury_later(line)
+            self._lifecycle.look()
 
     async def _open(self) -> None:
         if self._is_closing:

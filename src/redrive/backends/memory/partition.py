@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from redrive.model.errors import NoSuchItem, NotLeased
-from redrive.model.item import PRIORITIES, SOON_US, Again, Fresh, Item, PartitionStats, Place, Swept, Why
+from redrive.model.item import OVERDUE_US, PRIORITIES, SOON_US, Again, Fresh, Item, PartitionStats, Place, Swept, Why
 from redrive.model.ksuid import positions
 from redrive.model.queue import Shard
 
@@ -35,6 +35,8 @@ class Partition:
         self._lanes: list[deque[Item]] = [deque() for _ in range(PRIORITIES)]
         """Ready items, highest priority first. What was deleted there is met as no longer ready."""
         self._latest_us = 0
+        self._expires = False
+        """Do items expire here? As who put or swept last said."""
         self._early: list[tuple[int, str]] = []
         """Ready items that expire before one that stands ahead of them."""
         self._scheduled: dict[str, Item] = {}
@@ -56,6 +58,7 @@ class Partition:
         """Summed over the leased: when they were leased."""
 
     def put(self, shard: Shard, items: Sequence[Fresh], now_us: int) -> list[str]:
+        self._expires = bool(shard.expire_us)
         ids = positions(self._last, len(items), now_us)
         if ids:
             self._last = ids[-1]
@@ -223,7 +226,6 @@ class Partition:
             self._let_go(item)
             item = copy(item)
             self.items[item.id] = item
-            item.story = one.story or item.story
             item.failure = one.failure or item.failure
             if one.dead or _is_spent(shard, item):
                 self._give_up(item, Why.TOLD if one.dead else Why.ATTEMPTS, now_us)
@@ -245,6 +247,7 @@ class Partition:
             self._release(item, now_us)
 
     def sweep(self, shard: Shard, now_us: int, limit: int) -> Swept:
+        self._expires = bool(shard.expire_us)
         ready = dying = 0
         left = limit
         for item in self._over(now_us, limit):
@@ -287,10 +290,12 @@ class Partition:
         return Swept(ready=ready, dying=dying, is_done=left > 0)
 
     def _over(self, now_us: int, limit: int) -> list[Item]:
-        """Items whose leases have ended, the first first."""
+        """Items whose leases have ended, the first first; of those that ended together, the lower position."""
         over: list[Item] = []
+        if limit <= 0:
+            return over
         for item in self._leased.values():
-            if item.lease_us > now_us or len(over) >= limit:
+            if item.lease_us > now_us or (len(over) >= limit and item.lease_us > over[-1].lease_us):
                 break
             over.append(item)
         over += [item for item in self._leased_short.values() if item.lease_us <= now_us]
@@ -322,9 +327,13 @@ class Partition:
 
     def next_due_us(self) -> int:
         """When something here is due next; 0: never."""
-        due = [item.expire_us for lane in self._lanes if (item := _first(lane)) and item.expire_us]
-        if early := self._next_early():
-            due.append(early[0])
+        if self.dying:
+            return OVERDUE_US
+        due: list[int] = []
+        if self._expires:
+            due += [item.expire_us for lane in self._lanes if (item := _first(lane)) and item.expire_us]
+            if early := self._next_early():
+                due.append(early[0])
         if scheduled := self._next_scheduled():
             due.append(scheduled[0])
         due += [next(iter(self._leased.values())).lease_us] if self._leased else []

@@ -1,4 +1,4 @@
-"""Letters on Redis: one server, or a cluster."""
+"""Letters and queues on Redis: one server, or a cluster."""
 
 from functools import partial
 
@@ -9,10 +9,11 @@ from redrive.ports.opening import Deskless
 try:
     from redrive.backends.redis.examine import examine
     from redrive.backends.redis.letters import RedisLetters
+    from redrive.backends.redis.queues import RedisQueues
 except ImportError as error:
     raise MissingExtra("redis: needs redis-py; install it with: pip install 'redrive[redis]'") from error
 
-__all__ = ["RedisLetters", "opened", "opened_tls"]
+__all__ = ["RedisLetters", "RedisQueues", "opened", "opened_tls"]
 
 
 def opened(location: str) -> Deskless:
@@ -26,5 +27,6 @@ def opened_tls(location: str) -> Deskless:
 
 
 def _opened(location: str, *, is_tls: bool) -> Deskless:
-    letters = RedisLetters(parsed(location, is_tls=is_tls))
-    return Deskless(letters=letters, examine=partial(examine, letters), bind=letters.bind)
+    address = parsed(location, is_tls=is_tls)
+    letters = RedisLetters(address)
+    return Deskless(letters=letters, examine=partial(examine, letters), bind=letters.bind, queues=RedisQueues(address))

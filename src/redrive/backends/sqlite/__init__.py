@@ -7,10 +7,11 @@ from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.desk import SqliteDesk
 from redrive.backends.sqlite.examine import examine
 from redrive.backends.sqlite.letters import SqliteLetters
+from redrive.backends.sqlite.queues import SqliteQueues
 from redrive.model.errors import BadSettings
 from redrive.ports.opening import Opened
 
-__all__ = ["Database", "SqliteDesk", "SqliteLetters", "opened"]
+__all__ = ["Database", "SqliteDesk", "SqliteLetters", "SqliteQueues", "opened"]
 
 
 def opened(location: str) -> Opened:
@@ -26,4 +27,5 @@ def opened(location: str) -> Opened:
         desk=SqliteDesk(database),
         examine=partial(examine, database),
         bodies_folder=Path(f"{path}.bodies"),
+        queues=SqliteQueues(database),
     )

@@ -50,7 +50,7 @@ def _padded(rows: Sequence[tuple[Any, ...]], width: int) -> Iterator[tuple[list[
     for start in range(0, len(rows), _MOST):
         piece = rows[start : start + _MOST]
         values = [value for row in piece for value in row]
-        yield values + [None] * (width * (_rounded(len(piece)) - len(piece))), len(piece)
+        yield values + [None] * (width * (rounded(len(piece)) - len(piece))), len(piece)
 
 
 def read_all(connection: sqlite3.Connection, query: str, parameters: Sequence[Any]) -> list[tuple[str, bytes]]:
@@ -85,15 +85,15 @@ def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
 
 def marks(count: int) -> str:
     """Placeholders for a list of `count` values, rounded up so that few statements are prepared; see `filled`."""
-    return _marks(_rounded(count))
+    return _marks(rounded(count))
 
 
 def filled(values: Collection[Any]) -> list[Any]:
     """The values, with NULLs (which equal nothing) up to the number of `marks`."""
-    return [*values, *[None] * (_rounded(len(values)) - len(values))]
+    return [*values, *[None] * (rounded(len(values)) - len(values))]
 
 
-def _rounded(count: int) -> int:
+def rounded(count: int) -> int:
     """The next power of two, or of the seven steps on the way there: at most an eighth too many."""
     step = max(1, (1 << max(count - 1, 0).bit_length()) >> 4)
     return max(1, -(-count // step) * step)

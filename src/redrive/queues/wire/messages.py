@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct, field
 
 Whole = Annotated[int, "int32", Meta(ge=-(2**31), lt=2**31)]
-Stamp = Annotated[str, "timestamp", Meta(pattern=r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$")]
+Stamp = Annotated[str, "timestamp", Meta(pattern=r"^(?a:\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))\Z")]
 """An instant as RFC 3339 has it; empty: none."""
 Real = Annotated[float, "double"]
 

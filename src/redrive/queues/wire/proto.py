@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from redrive.model.errors import MissingExtra
 from redrive.queues.wire.messages import Message
 from redrive.queues.wire.schema import STAMP, fields, wire_name
-from redrive.queues.wire.stamps import seconds_and_nanos, stamped
+from redrive.queues.wire.stamps import BadStamp, seconds_and_nanos, stamped
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
@@ -39,7 +39,10 @@ def read(kind: type[M], body: bytes) -> M:
         found = _class_of(kind).FromString(body)
     except DecodeError:
         raise NotProtobuf("proto: cannot parse invalid wire-format data") from None
-    message: M = _reader(kind)(found)
+    try:
+        message: M = _reader(kind)(found)
+    except BadStamp as error:
+        raise NotProtobuf(f"proto: invalid google.protobuf.Timestamp value: {error}") from None
     return message
 
 

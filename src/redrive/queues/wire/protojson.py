@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64decode, urlsafe_b64decode
+from base64 import b64decode
 from binascii import Error as NotBase64
 from functools import cache
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,12 +23,15 @@ from redrive.queues.wire.schema import STAMP, fields, wire_name
 M = TypeVar("M", bound=Message)
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TOKEN = re.compile(r'[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _KNOWN = re.compile(rf"[{{}}\[\]:,]|true|false|null|{_NUMBER.pattern}")
 _NAMES = {str: "string", bytes: "bytes", bool: "bool", "int32": "int32", "double": "double"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character: JSON can escape one, no text can hold it."""
 _INT32 = 2**31
 _DEPTH = 100
+_DIGITS = 400
 _strings = json.JSONDecoder()
 
 
@@ -77,7 +81,7 @@ class _Reader:
 
     def _message(self, kind: type[M], depth: int) -> M:
         self._skip()
-        if not self._text[self._at :].startswith("{") or depth > _DEPTH:
+        if not self._text.startswith("{", self._at) or depth > _DEPTH:
             raise self._unexpected(is_start=not depth)
         self._at += 1
         by_name = {}
@@ -88,7 +92,7 @@ class _Reader:
         seen: set[str] = set()
         while not self._closes("}", is_first=not seen):
             start = self._at
-            if not self._text[start:].startswith('"'):
+            if not self._text.startswith('"', start):
                 raise self._unexpected()
             known = self._string()
             if known not in by_name:
@@ -98,7 +102,7 @@ class _Reader:
                 raise NotProtojson(f'proto: {self._where(start)}: duplicate field "{known}"')
             seen.add(name)
             self._skip()
-            if not self._text[self._at :].startswith(":"):
+            if not self._text.startswith(":", self._at):
                 raise self._unexpected()
             self._at += 1
             element, is_many = fields(kind)[name]
@@ -110,11 +114,11 @@ class _Reader:
     def _closes(self, bracket: str, *, is_first: bool) -> bool:
         """Is this the end of what was opened? Else stands before the next of its parts."""
         self._skip()
-        if self._text[self._at :].startswith(bracket):
+        if self._text.startswith(bracket, self._at):
             self._at += 1
             return True
         if not is_first:
-            if not self._text[self._at :].startswith(","):
+            if not self._text.startswith(",", self._at):
                 raise self._unexpected()
             self._at += 1
             self._skip()
@@ -124,13 +128,16 @@ class _Reader:
         self._skip()
         if self._is_null():
             return None
-        if not self._text[self._at :].startswith("["):
+        if not self._text.startswith("[", self._at):
             raise self._unexpected()
         self._at += 1
         many: list[Any] = []
         while not self._closes("]", is_first=not many):
+            self._skip()
+            start = self._at
             one = self._one(element, depth)
             if one is None:
+                self._at = start
                 raise self._unexpected()
             many.append(one)
         return many
@@ -142,13 +149,15 @@ class _Reader:
         if isinstance(element, type) and issubclass(element, Message):
             return self._message(element, depth + 1)
         start = self._at
-        if start < len(self._text) and self._text[start] in "{[":
+        if element == STAMP and not self._text.startswith('"', start):
             raise self._unexpected()
+        if self._text.startswith(("{", "["), start):
+            raise NotProtojson(f"proto: {self._where(start)}: invalid value for {_NAMES[element]} type: {self._text[start]}")
         value = self._scalar()
         raw = self._text[start : self._at]
         try:
             return _fitting(element, value)
-        except ValueError:
+        except (ValueError, OverflowError):
             if element == STAMP:
                 raise NotProtojson(f"proto: {self._where(start)}: invalid google.protobuf.Timestamp value {raw}") from None
             raise NotProtojson(f"proto: {self._where(start)}: invalid value for {_NAMES[element]} type: {raw}") from None
@@ -157,13 +166,16 @@ class _Reader:
         rest = self._text[self._at : self._at + 1]
         if rest == '"':
             return self._string()
+        token = _TOKEN.match(self._text, self._at)
+        if token and not _KNOWN.fullmatch(token[0]):
+            raise self._unexpected()
         for word, value in (("true", True), ("false", False)):
             if self._text.startswith(word, self._at):
                 self._at += len(word)
                 return value
         if match := _NUMBER.match(self._text, self._at):
             self._at = match.end()
-            return json.loads(match[0])
+            return _number(match[0])
         raise self._unexpected()
 
     def _string(self) -> str:
@@ -174,6 +186,8 @@ class _Reader:
             if '"' not in self._text[start + 1 :]:
                 raise NotProtojson("proto: unexpected EOF") from None
             raise NotProtojson(f"proto: syntax error {self._where(start)}: invalid string") from None
+        if _SURROGATE.search(text):
+            raise NotProtojson(f"proto: syntax error {self._where(start)}: invalid string")
         return str(text)
 
     def _is_null(self) -> bool:
@@ -215,18 +229,24 @@ def _fitting(element: Any, value: Any) -> Any:
         return _bytes(value)
     if element in ("int32", "double") and not isinstance(value, bool):
         if isinstance(value, str):
-            value = json.loads(value) if _NUMBER.fullmatch(value) else _refuse()
+            value = _number(value) if _NUMBER.fullmatch(value) else _refuse()
         if element == "double":
-            return float(value)
+            return float(value) if isfinite(value) else _refuse()
         if value == int(value) and -_INT32 <= value < _INT32:
             return int(value)
     return _refuse()
 
 
+def _number(text: str) -> int | float:
+    """A number that is no longer than numbers are; what is longer is as large, or as exact, as a float can be."""
+    number: int | float = json.loads(text) if len(text) < _DIGITS else float(text)
+    return number
+
+
 def _bytes(text: str) -> bytes:
-    padded = text + "=" * (-len(text) % 4)
+    padded = text + "=" * (-len(text) % 4 if "=" not in text else 0)
     try:
-        return urlsafe_b64decode(padded) if "-" in text or "_" in text else b64decode(padded, validate=True)
+        return b64decode(padded, b"-_", validate=True) if "-" in text or "_" in text else b64decode(padded, validate=True)
     except NotBase64:
         raise ValueError(text) from None
 

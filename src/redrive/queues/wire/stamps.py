@@ -7,8 +7,10 @@ from calendar import timegm
 from functools import lru_cache
 from time import gmtime, strftime
 
-_FORM = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))")
+_FORM = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
 _DAYS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_FIRST, _LAST = timegm((1, 1, 1, 0, 0, 0)), timegm((9999, 12, 31, 23, 59, 59))
+"""The seconds that have a text, in years of four digits."""
 
 
 class BadStamp(ValueError):
@@ -26,6 +28,9 @@ def written(micros: int) -> str:
 
 
 def stamped(seconds: int, nanos: int) -> str:
+    """The text for an instant as protobuf has it; `BadStamp` when there is none."""
+    if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
+        raise BadStamp(f"{seconds} s and {nanos} ns")
     return written(seconds * 1_000_000 + nanos // 1000)
 
 
@@ -41,7 +46,8 @@ def seconds_and_nanos(text: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _whole(seconds: int) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
+    instant = gmtime(seconds)
+    return f"{instant.tm_year:04d}-{strftime('%m-%dT%H:%M:%S', instant)}"
 
 
 @lru_cache(maxsize=64)
@@ -58,4 +64,6 @@ def _read(text: str) -> int:
         raise BadStamp(text)
     if sign:
         seconds -= (1 if sign == "+" else -1) * (int(hours) * 3600 + int(minutes) * 60)
+    if not _FIRST <= seconds <= _LAST:
+        raise BadStamp(text)
     return seconds * 1_000_000 + int((fraction or "0").ljust(9, "0")) // 1000
