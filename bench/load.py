@@ -10,7 +10,20 @@ from msgspec.structs import replace
 
 from bench.harness import Effort, Goal, Row, Watch, alone, compared
 
-HEAVY = ("sqlite3", "asyncio", "httptools", "uvloop", "google.protobuf", "rich", "click", "prometheus_client", "opentelemetry", "yaml", "hypothesis", "pytest")
+HEAVY = (
+    "sqlite3",
+    "asyncio",
+    "httptools",
+    "uvloop",
+    "google.protobuf",
+    "rich",
+    "click",
+    "prometheus_client",
+    "opentelemetry",
+    "yaml",
+    "hypothesis",
+    "pytest",
+)
 """What `import redrive` must not load."""
 
 _LOADED = f"import sys, redrive; print(*(name for name in {HEAVY!r} if name in sys.modules))"

@@ -254,8 +254,8 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-_OTHER_VARIABLES = ("REDRIVE_CONFIG", "REDRIVE_CHAOS")
-"""Names the file; makes our own tests run long."""
+_OTHER_VARIABLES = ("REDRIVE_CONFIG", "REDRIVE_CHAOS", "REDRIVE_ENDPOINT")
+"""Names the file; makes our own tests run long; is where `redrive queue` finds its server."""
 
 _OTHERS = ("REDRIVE_TEST_", "REDRIVE_DLQ_")
 """How the names begin by which tests find engines, and of the settings of `redrive.workflows`."""

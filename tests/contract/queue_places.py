@@ -44,6 +44,7 @@ def _of(url: str) -> QueueStore:
 QUEUES = [
     pytest.param(memory_queues, id="memory"),
     pytest.param(sqlite_queues, id="sqlite"),
+    pytest.param(postgres_queues, id="postgres", marks=pytest.mark.engine("postgres")),
     pytest.param(redis_queues, id="redis", marks=pytest.mark.engine("redis")),
     pytest.param(redis_cluster_queues, id="redis-cluster", marks=pytest.mark.engine("redis-cluster")),
 ]

@@ -74,10 +74,10 @@ def test_both_faces_are_opened_in_the_same_way() -> None:
 
 
 def test_what_an_opened_store_shows_is_the_same_on_both_faces() -> None:
-    """What is of the async face alone: how it is bridged, and its telemetry."""
+    """What is of the async face alone: how it is bridged, its telemetry, and the queues beside it, which have a face of their own."""
     with blocking.open("memory:") as ours:
         theirs = redrive.open("memory:")
-        shown = {name for name in vars(theirs) if not name.startswith("_")} - {"bridge", "telemetry"}
+        shown = {name for name in vars(theirs) if not name.startswith("_")} - {"bridge", "telemetry", "queue_store"}
         assert [name for name in shown if not hasattr(ours, name)] == []
 
 

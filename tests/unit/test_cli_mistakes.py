@@ -42,7 +42,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["ls", "--limit", "-1"], "-1 is not in the range"),
     (["ls", "--limit", "many"], "'many' is not a valid integer"),
     (["ls", "--since", "yesterday"], "'yesterday' is not a time; write how long ago (2h, 7d) or an ISO time"),
-    (["ls", "extra"], "unexpected extra argument"),
+    (["ls", "extra"], "'extra' is no place of letters; a dead queue is written queue:NAME"),
     (["ls", "--store", "sqlit:x"], "did you mean sqlite:?"),
     (["ls", "--store", "x.db"], "'x.db' has no scheme"),
     (["ls", "--store", "sqlite:"], "sqlite: needs a path"),

@@ -7,7 +7,20 @@ import sys
 
 import pytest
 
-HEAVY = ("asyncio", "sqlite3", "click", "rich", "httptools", "uvloop", "google.protobuf", "prometheus_client", "opentelemetry", "yaml", "hypothesis", "pytest")
+HEAVY = (
+    "asyncio",
+    "sqlite3",
+    "click",
+    "rich",
+    "httptools",
+    "uvloop",
+    "google.protobuf",
+    "prometheus_client",
+    "opentelemetry",
+    "yaml",
+    "hypothesis",
+    "pytest",
+)
 
 
 def loaded_after(statement: str) -> set[str]:

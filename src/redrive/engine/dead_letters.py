@@ -122,7 +122,7 @@ class DeadLetters(Working):
         """
         self.letters = letters
         self.desk = desk
-        self.queues = queues
+        self.queue_store = queues
         """The queues in the same place; None: it keeps none. `redrive.queues` serves them."""
         self.namespace = namespace
         self.limits = limits or Limits()
@@ -256,7 +256,7 @@ class DeadLetters(Working):
         return answers
 
     async def _sunk(self, sink: Sink, letters: Sequence[Letter]) -> list[Held]:
-        if is_inline() and not (self.queues and self.queues.capabilities.inline):
+        if is_inline() and not (self.queue_store and self.queue_store.capabilities.inline):
             return self.bridge.run_on_loop(sink.keep(letters))
         return await sink.keep(letters)
 

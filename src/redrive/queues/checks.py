@@ -17,6 +17,7 @@ _REFERENCE_LENGTH = 2000
 _MOST = 65536
 _SHORTEST = timedelta(milliseconds=10)
 _LONGEST = timedelta(minutes=15)
+_FOREVER = timedelta(days=3650)
 
 
 def name(given: str) -> None:
@@ -39,6 +40,8 @@ def timeouts(lease: timedelta | None, expire: timedelta | None) -> tuple[timedel
     for what, given in (("lease", lease), ("expire", expire)):
         if given <= timedelta():
             raise QueueRefused(f"{what} timeout is invalid; {written(given)} is not longer than nothing")
+        if given > _FOREVER:
+            raise QueueRefused(f"{what} timeout is too long; {written(given)} cannot be greater than {written(_FOREVER)}")
     if lease > expire:
         raise QueueRefused(
             f"lease timeout is too long; {written(lease)} cannot be greater than the expire timeout {written(expire)}"
@@ -71,8 +74,8 @@ def rate(given: float) -> None:
 
 
 def dedupe(given: timedelta) -> None:
-    if given < timedelta():
-        raise QueueRefused(f"dedupe window is invalid; {written(given)} is less than nothing")
+    if not timedelta() <= given <= _FOREVER:
+        raise QueueRefused(f"dedupe window is invalid; {written(given)} is not between nothing and {written(_FOREVER)}")
 
 
 def request_timeout(given: timedelta | None, *, is_produce: bool = False) -> timedelta:

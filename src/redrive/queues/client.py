@@ -35,6 +35,9 @@ M = TypeVar("M", bound=m.Message)
 _PATIENCE = timedelta(minutes=1)
 _GRACE = timedelta(seconds=30)
 """Beyond the time that a request gives the server, before we hang up."""
+_RESET = {
+    "dead_queue": "dead_queue", "reference": "reference", "max_attempts": "max_attempts", "dedupe": "dedupe_window", "rate": "rate",
+}  # fmt: skip
 _REFUSALS: dict[str, type[RedriveError]] = {
     kind.code: kind for kind in (NoSuchQueue, QueueRefused, QueueBusy, QueueEmpty, QueueClosing, StoreUnavailable)
 }
@@ -58,7 +61,7 @@ class QueueClient:
     async def create(self, name: str, **settings: Unpack[QueueSettings]) -> Queue:
         """Define a queue."""
         settings.setdefault("partitions", 1)
-        await self._tell("queues.create", _info(name, settings))
+        await self._tell("queues.create", msgspec.structs.replace(_info(name, settings), reset=[]))
         return await self.info(name)
 
     async def update(self, name: str, **settings: Unpack[QueueSettings]) -> Queue:
@@ -185,7 +188,6 @@ def _info(name: str, settings: QueueSettings) -> m.MoreQueueInfo:
     return m.MoreQueueInfo(
         queue_name=name,
         dead_queue=settings.get("dead_queue", ""),
-        no_dead_queue=settings.get("dead_queue") == "",
         reference=settings.get("reference", ""),
         lease_timeout=_text(settings.get("lease_timeout")),
         expire_timeout=_text(settings.get("expire_timeout")),
@@ -194,4 +196,5 @@ def _info(name: str, settings: QueueSettings) -> m.MoreQueueInfo:
         ordered=settings.get("ordered", False),
         dedupe_window=_text(settings.get("dedupe")),
         rate=settings.get("rate", 0.0),
+        reset=[wire for name, wire in _RESET.items() if name in settings and not settings[name]],  # type: ignore[literal-required]
     )

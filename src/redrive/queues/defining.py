@@ -60,8 +60,8 @@ class Defining(Serving):
         limit = checks.page(pivot, limit)
         return [queue for queue in (await self._directory.refresh()).queues if queue.name >= pivot][:limit]
 
-    async def delete(self, name: str, *, force: bool = False) -> bool:
-        """Delete a queue with all its items; was there one? A dead queue that others lead to is deleted by force only."""
+    async def delete(self, name: str, *, force: bool = False) -> None:
+        """Delete a queue with all its items. A dead queue that others lead to is deleted by force only."""
         await self._open()
         checks.name(name)
 
@@ -73,12 +73,11 @@ class Defining(Serving):
             line: Line | None = await self._directory.line(name)
         except QueueRefused:
             line = None
-        was, _ = await self._directory.change(name, make)
+        await self._directory.change(name, make)
         if line is not None:
             # Items go last: what fails in between leaves items that nobody finds, never a queue that has lost some.
             for part in line.parts:
                 await part.store.remove(part.shard)
-        return was is not None
 
     async def reload(self, name: str) -> None:
         """Forget what is known of queues, and read it again."""

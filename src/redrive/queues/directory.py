@@ -80,24 +80,21 @@ class Directory:
         changed, self._changed = self._changed, set()
         return changed
 
-    async def change(self, name: str, make: Callable[[Queue | None, dict[str, Queue]], Queue | None]) -> tuple[Queue | None, ...]:
-        """Let `make` turn the queue of this name into what it is to be (None: nothing), whatever others change meanwhile.
-
-        Answers with what it was and what it is.
-        """
+    async def change(self, name: str, make: Callable[[Queue | None, dict[str, Queue]], Queue | None]) -> None:
+        """Let `make` turn the queue of this name into what it is to be (None: nothing), whatever others change meanwhile."""
         for _ in range(_TRIES):
             catalogue = await self.refresh()
             queues = {queue.name: queue for queue in catalogue.queues}
             was = queues.get(name)
             becomes = make(was, queues)
-            if becomes is not None:
+            if becomes is not None and (was is None or was.dead_queue != becomes.dead_queue):
                 ensure_dead_queue_fits(becomes, queues)
             drop = [was.id] if was and becomes is None else []
             if not drop and becomes is None:
-                return was, becomes
+                return
             if await self._home.define(catalogue.version, [becomes] if becomes else [], drop):
                 await self.refresh()
-                return was, becomes
+                return
         raise QueueBusy("queue is overloaded; try again later")
 
     def placed(self, count: int, already: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def beside(dlq: DeadLetters, settings: Settings) -> Queues:
     """The queues that lie where these letters lie: the same ones for all who ask, so that what one puts wakes who waits at
     another."""
     if dlq not in _beside:
-        _beside[dlq] = Queues(wiring.queue_stores(settings, dlq.queues))
+        _beside[dlq] = Queues(wiring.queue_stores(settings, dlq.queue_store))
     return _beside[dlq]
 
 

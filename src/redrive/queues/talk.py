@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -77,7 +78,8 @@ class Talk:
         try:
             reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=_LINE_LIMIT)
         except OSError as error:
-            raise StoreUnavailable(f"{self._named} cannot be reached: {error.strerror or error}") from error
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise StoreUnavailable(f"{self._named} cannot be reached: {why}") from error
         return _Wire(reader, writer)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL: letters and desk for teams."""
+"""PostgreSQL: letters, desk and queues for teams."""
 
 from functools import partial
 
@@ -15,8 +15,9 @@ from redrive.backends.postgres.database import Database
 from redrive.backends.postgres.desk import PostgresDesk
 from redrive.backends.postgres.examine import examine
 from redrive.backends.postgres.letters import PostgresLetters
+from redrive.backends.postgres.queues import PostgresQueues
 
-__all__ = ["Database", "PostgresDesk", "PostgresLetters", "address", "opened"]
+__all__ = ["Database", "PostgresDesk", "PostgresLetters", "PostgresQueues", "address", "opened"]
 
 
 def opened(location: str) -> Opened:
@@ -26,4 +27,9 @@ def opened(location: str) -> Opened:
     in: the space of a past month is given back as soon as its last letter is removed.
     """
     database = Database(address(location))
-    return Opened(letters=PostgresLetters(database), desk=PostgresDesk(database), examine=partial(examine, database))
+    return Opened(
+        letters=PostgresLetters(database),
+        desk=PostgresDesk(database),
+        examine=partial(examine, database),
+        queues=PostgresQueues(database),
+    )

@@ -113,6 +113,23 @@ class Database:
         assert self._pool is not None
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, query)
 
+    async def version(self) -> int:
+        """A number that changes when another process has written. What was written here does not count."""
+        if is_inline():
+            return self._version()
+        self._start()
+        assert self._pool is not None
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._version)
+
+    def _version(self) -> int:
+        self._ensure_open()
+        with translating(self.path), self._leading:
+            if self._connections.was_taken_away:
+                raise StoreUnavailable(f"{self.path} was removed or replaced while it was open; the next letter opens it anew")
+            # Of the connection that writes, for it does not count its own; and without a transaction, so that nobody waits for it.
+            (version,) = self._connections.writer().execute("PRAGMA data_version").fetchone()
+        return int(version)
+
     async def catch_up(self) -> None:
         """Before work that can wait: let the log be copied first where it has grown long, though not for ever. What is copied at
         once holds up those who commit meanwhile."""

@@ -176,8 +176,7 @@ class SqliteQueues:
     async def changed(self, patience: timedelta) -> None:
         known, waited = self._version, timedelta()
         while True:
-            # Asked of the connection that writes here, for it does not count what it wrote itself.
-            version = await self._database.write(_version, None)
+            version = await self._database.version()
             if version != known:
                 self._version = version
                 return
@@ -291,8 +290,3 @@ def _complete(tx: Parts, requests: list[tuple[int, _Complete]], answers: list[An
             continue
         for number, request in some:
             answers[number] = _refused_or(tx, _completing, request)
-
-
-def _version(connection: sqlite3.Connection, requests: list[None]) -> list[int]:
-    (version,) = connection.execute("PRAGMA data_version").fetchone()
-    return [version] * len(requests)

@@ -120,7 +120,7 @@ class LeaseItem(Message):
 
 class MoreLeaseItem(LeaseItem):
     numbers = LeaseItem.numbers | {
-        "key": 100, "priority": 101, "headers": 102, "message_id": 103, "source_id": 104, "death": 105,
+        "key": 100, "priority": 101, "headers": 102, "message_id": 103, "source_id": 104, "death": 105, "created_at": 106,
     }  # fmt: skip
 
     key: str = ""
@@ -129,6 +129,7 @@ class MoreLeaseItem(LeaseItem):
     message_id: str = ""
     source_id: str = ""
     death: Death | None = None
+    created_at: Stamp = ""
 
 
 class Leased(Message):
@@ -308,13 +309,13 @@ class QueueInfo(Message):
 
 
 class MoreQueueInfo(QueueInfo):
-    numbers = QueueInfo.numbers | {"ordered": 100, "dedupe_window": 101, "rate": 102, "no_dead_queue": 103, "storage": 104}
+    numbers = QueueInfo.numbers | {"ordered": 100, "dedupe_window": 101, "rate": 102, "reset": 103, "storage": 104}
 
     ordered: bool = False
     dedupe_window: str = ""
     rate: Real = 0.0
-    no_dead_queue: bool = False
-    """In an update: from now on it has none."""
+    reset: list[str] = []
+    """In an update: fields that are set back to nothing, which left out would mean that they stay."""
     storage: list[str] = []
     """The store of each partition."""
 
@@ -374,6 +375,7 @@ class StoredItem(Message):
 class MoreStoredItem(StoredItem):
     numbers = StoredItem.numbers | {
         "key": 100, "priority": 101, "headers": 102, "message_id": 103, "place": 104, "why": 105, "death": 106,
+        "failure": 107,
     }  # fmt: skip
 
     key: str = ""
@@ -383,6 +385,8 @@ class MoreStoredItem(StoredItem):
     place: str = ""
     why: str = ""
     death: Death | None = None
+    failure: Fault | None = None
+    """What the last consumer that gave it back told."""
 
 
 class ItemList(Message):

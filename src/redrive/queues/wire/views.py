@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from redrive.engine.describe import told as failure_told
+from redrive.engine.describe import told as described
 from redrive.model.item import Fresh, Item, Leased, PartitionStats, Place
 from redrive.model.letter import Failure, Headers
 from redrive.model.queue import Queue
-from redrive.model.story import Story, heard, told
+from redrive.model.story import Story, failure_heard, failure_told, heard, told
 from redrive.queues.go_time import parsed, written
 from redrive.queues.verbs import QueueStats
 from redrive.queues.wire import messages as m
@@ -77,7 +77,7 @@ def more_leased(name: str, given: Leased) -> m.MoreLeased:
     for item in given.items:
         more = m.MoreLeaseItem(
             item.encoding, item.kind, item.reference, item.id, item.attempts, until, item.payload, item.key, item.priority,
-            [], item.message_id, item.source_id,
+            [], item.message_id, item.source_id, None, stamps.written(item.created_us),
         )  # fmt: skip
         if item.story:
             story = heard(item.story)
@@ -90,7 +90,7 @@ def leased_back(told_: m.MoreLeased) -> Leased:
     """What a lease gave. Of an item only what its holder needs is told."""
     items = [
         Item(
-            item.id, item.message_id, item.source_id, item.attempts, 0, 0, 0, 0, item.bytes_, item.reference, item.encoding, item.kind,
+            item.id, item.message_id, item.source_id, item.attempts, stamps.micros(item.created_at), 0, 0, 0, item.bytes_, item.reference, item.encoding, item.kind,
             item.key, item.priority, told(_story(item)) if item.headers or item.death else b"", Place.LEASED,
             stamps.micros(item.lease_deadline),
         )
@@ -129,6 +129,7 @@ def more_stored(item: Item) -> m.MoreStoredItem:
         place=item.place,
         why=item.why,
         death=_death(story),
+        failure=fault(failure_heard(item.failure)),
     )
 
 
@@ -152,6 +153,7 @@ def item(told_: m.MoreStoredItem) -> Item:
         place=Place(told_.place),
         lease_us=stamps.micros(told_.lease_deadline),
         why=told_.why,
+        failure=failure_told(failure(told_.failure)),
     )
 
 
@@ -229,7 +231,7 @@ def fault(failure: Failure | None) -> m.Fault | None:
 
 
 def failure(fault: m.Fault | None) -> Failure | None:
-    return None if fault is None else failure_told(fault.type, fault.message, traceback=fault.traceback)
+    return None if fault is None else described(fault.type, fault.message, traceback=fault.traceback)
 
 
 def headers(pairs: Headers) -> list[m.Header]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "try": "Run a letter through a handler in a process of its own; the letter stays as it is.",
     "ops": "Look at replays; pause one, go on with it, cancel it.",
     "receipts": "Look at what handlers that work once have done; forget some.",
+    "queue": "Create queues, and put, lease and look at what waits in them.",
     "capture": "Make a letter from the shell.",
     "run": "Run a program under a policy; keep its failures as letters.",
     "policy": "See what a policy decides, test one, or print one to start from.",

@@ -28,14 +28,14 @@ from redrive.serve.shape import letter_shape
 
 
 @click.command("ls")
-@click.argument("where", required=False, metavar="[queue:NAME]")
+@click.argument("place", required=False, metavar="[queue:NAME]")
 @filter_options
 @listing_options
 @json_option
 @store_option
 @config_option
 def command(
-    where: str | None,
+    place: str | None,
     store: str | None,
     config: Path | None,
     order: str,
@@ -44,8 +44,8 @@ def command(
     **filters: Any,
 ) -> None:
     """List letters, the newest first; or those of a dead queue where they are, with queue:NAME."""
-    if where is not None:
-        peeked(where, loaded(store, config).settings, limit, as_json=as_json, is_filtered=any(filters.values()))
+    if place is not None:
+        peeked(place, loaded(store, config).settings, limit, as_json=as_json, is_filtered=any(filters.values()))
         return
     listed(chosen(filters), store, config, Order(order), limit, as_json=as_json)
 

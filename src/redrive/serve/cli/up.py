@@ -74,7 +74,7 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
     meter = PrometheusMeter()
     async with wiring.connect(settings, meter) as dlq:
         await dlq.letters.check()
-        queues = beside(dlq, settings) if dlq.queues or settings.queues else None
+        queues = beside(dlq, settings) if dlq.queue_store or settings.queues else None
         surface = Surface()
         add_health(surface, dlq, meter, queues)
         branch = QueueSurface(queues) if queues else None

@@ -19,8 +19,18 @@ from redrive.queues.wire import messages as m
 from redrive.queues.wire import stamps, views
 
 _DURATION_LENGTH = 15
+_INSTANTS = ("lease_deadline", "expire_deadline", "dead_deadline", "created_at", "updated_at", "enqueue_at")
 _TINY, SMALL, _MEDIUM, _LARGE, _HUGE = 512, 256_000, 512_000, 5_000_000, 64_000_000
 _LIMIT_TEXTS = {_TINY: "512B", SMALL: "250.0KiB", _MEDIUM: "500.0KiB", _LARGE: "5.0MB", _HUGE: "61.0MiB"}
+
+
+_NOTHING: dict[str, QueueSettings] = {
+    "dead_queue": {"dead_queue": ""},
+    "reference": {"reference": ""},
+    "max_attempts": {"max_attempts": 0},
+    "dedupe_window": {"dedupe": timedelta()},
+    "rate": {"rate": 0.0},
+}
 
 
 class Endpoint(Struct, frozen=True):
@@ -169,13 +179,15 @@ async def _scheduled_more(queues: Queues, message: m.ListItems) -> m.MoreItemLis
 
 async def _import(queues: Queues, message: m.Import | m.MoreImport) -> m.Imported:
     sent: Sequence[m.StoredItem] = message.items
+    echoes = list(map(_echo, sent))  # first, because it refuses what is no instant
     ids = await queues.bring(message.queue_name, message.partition, list(map(views.brought, sent)))
-    return m.Imported(items=[_echoed(item, id) for item, id in zip(sent, ids, strict=True)])
+    return m.Imported(items=[replace(echo, id=id) for echo, id in zip(echoes, ids, strict=True)])
 
 
-def _echoed(item: m.StoredItem, id: str) -> m.StoredItem:
+def _echo(item: m.StoredItem) -> m.StoredItem:
     plain = m.StoredItem(**{name: getattr(item, name) for name in m.StoredItem.__struct_fields__})
-    return replace(plain, id=id, is_leased=False, lease_deadline="")
+    told = {name: stamps.written(stamps.micros(getattr(item, name))) for name in _INSTANTS}
+    return replace(plain, is_leased=False, **{**told, "lease_deadline": ""})
 
 
 async def _discard(queues: Queues, message: m.DeleteItems) -> None:
@@ -203,8 +215,10 @@ def _settings(message: m.QueueInfo) -> QueueSettings:
 
 
 def _add_more(settings: QueueSettings, message: m.MoreQueueInfo) -> None:
-    if message.no_dead_queue:
-        settings["dead_queue"] = ""
+    for name in message.reset:
+        if name not in _NOTHING:
+            raise QueueRefused(f"reset is invalid; '{name}' is none of {', '.join(_NOTHING)}")
+        settings |= _NOTHING[name]
     if message.ordered:
         settings["ordered"] = True
     if (dedupe := _duration("dedupe window", message.dedupe_window, "10m, 1h or 24h")) is not None:
@@ -214,13 +228,14 @@ def _add_more(settings: QueueSettings, message: m.MoreQueueInfo) -> None:
 
 
 def _timeout(text: str) -> timedelta | None:
-    return _duration("request timeout", text, "900ms, 5m or 15m")
+    # It may be as long as Go writes it, to the nanosecond.
+    return _duration("request timeout", text, "900ms, 5m or 15m", is_kept=False)
 
 
-def _duration(what: str, text: str, examples: str) -> timedelta | None:
+def _duration(what: str, text: str, examples: str, *, is_kept: bool = True) -> timedelta | None:
     if not text:
         return None
-    if len(text) > _DURATION_LENGTH:
+    if is_kept and len(text) > _DURATION_LENGTH:
         raise QueueRefused(f"{what} is invalid; cannot be greater than '{_DURATION_LENGTH}' characters")
     try:
         return parsed(text)

@@ -60,14 +60,18 @@ class QueueSurface:
         return known.limit if known else SMALL
 
     async def answer(self, method: str, path: str, request: Request) -> Reply:
-        content_type = JSON
+        content_type = _accepted(request.accept)
         try:
             if method != "POST":
                 raise QueueRefused(f"http method '{method}' not allowed; only POST")
             known = VERBS.get(path)
             if known is None:
-                return _told(501, f"no such method; {path}", JSON)
-            content_type = _accepted(request.accept)
+                return _told(501, f"no such method; {path}", content_type or JSON)
+            if content_type is None:
+                raise ContentError(
+                    f"Accept header '{_first(request.accept)}' is invalid format or unrecognized content type,"
+                    f" only [{JSON},{PROTOBUF}] are supported by this method"
+                )
             if request.is_too_large:
                 raise QueueRefused(f"request body exceeds {known.limit_text} limit")
             if self._is_closing:
@@ -83,14 +87,14 @@ class QueueSurface:
             body = protojson.write(answer) if content_type is JSON else proto.write(answer)
             return Reply(content_type=content_type, body=body)
         except (protojson.NotProtojson, proto.NotProtobuf, ContentError) as error:
-            return _told(455, str(error), content_type)
+            return _told(455, str(error), content_type or JSON)
         except RedriveError as error:
             status = http_status(error)
             code = 454 if error.transient else status if status in TEXTS else 500
-            return _told(code, str(error), content_type, error if path.startswith(MORE) else None)
+            return _told(code, str(error), content_type or JSON, error if path.startswith(MORE) else None)
         except Exception:
             log.exception("request failed", extra={"path": path})
-            return _told(500, "something went wrong here; the log says what", content_type)
+            return _told(500, "something went wrong here; the log says what", content_type or JSON)
 
 
 def _told(code: int, message: str, content_type: str, error: RedriveError | None = None) -> Reply:
@@ -103,18 +107,16 @@ def _told(code: int, message: str, content_type: str, error: RedriveError | None
     return Reply(status=code, content_type=content_type, body=body)
 
 
-def _accepted(accept: str) -> str:
+def _accepted(accept: str) -> str | None:
+    """The format that the asker wants its answer in; None: one that we do not speak."""
     if accept in _ANY:
         return JSON
-    first = accept.partition(",")[0].partition(";")[0].strip()
-    if first in _ANY:
-        return JSON
-    if first == PROTOBUF:
-        return PROTOBUF
-    raise ContentError(
-        f"Accept header '{first}' is invalid format or unrecognized content type, only [{JSON},{PROTOBUF}] are supported"
-        " by this method"
-    )
+    first = _first(accept).lower()
+    return JSON if first in _ANY else PROTOBUF if first == PROTOBUF else None
+
+
+def _first(accept: str) -> str:
+    return accept.partition(",")[0].partition(";")[0].strip()
 
 
 def _read(kind: type[Message], request: Request) -> Message:

@@ -82,6 +82,8 @@ class Surface:
         branch = self._branch(path)
         if branch is not None:
             return await branch.answer(method, path, request)
+        if request.is_too_large:
+            return Reply.of({"code": "body_too_large", "message": f"a request may have {BODY_LIMIT} bytes"}, status=413)
         known = self._endpoints.get(path)
         if known is None:
             return Reply.of({"code": "not_found", "message": f"there is nothing at {path}"}, status=404)
@@ -89,8 +91,6 @@ class Surface:
         if method != allowed and not (method == "HEAD" and allowed == "GET"):
             message = f"{path} takes {allowed}, not {method}"
             return Reply.of({"code": "method_not_allowed", "message": message}, status=405, allow=allowed)
-        if request.is_too_large:
-            return Reply.of({"code": "body_too_large", "message": f"a request may have {BODY_LIMIT} bytes"}, status=413)
         try:
             return await endpoint(request)
         except RedriveError as error:

@@ -24,6 +24,7 @@ except ImportError as error:
     raise MissingExtra("serving HTTP needs httptools; install it with: pip install 'redrive[http]'") from error
 
 _HEADERS_LIMIT = 65_536
+_TOO_LONG = "its headers are too long"
 _PIPELINED = 32
 """So many requests of one connection are taken on before their answers are sent."""
 _DROPPED_LIMIT = 256 * 1024 * 1024
@@ -98,6 +99,13 @@ class Line(asyncio.Protocol):
         self._answering: asyncio.Task[None] | None = None
         self._waiting: deque[tuple[str, str, Request, bool]] = deque()
         self._is_reading = True
+        self._refusal = b""
+        """What is said last, behind all answers; then the line is cut."""
+        self._again = b""
+        """A request that would rather be upgraded, without that wish."""
+        self._heads = 0
+        self._head_bytes = 0
+        self._is_in_head = False
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._begin()
@@ -107,11 +115,13 @@ class Line(asyncio.Protocol):
         self._url = b""
         self._format = ""
         self._accept = ""
+        self._framing = b""
         self._body: list[bytes] = []
         self._size = 0
         self._header_bytes = 0
         self._limit = 0
         self._is_too_large = False
+        self._is_asked = False
 
     @property
     def is_busy(self) -> bool:
@@ -130,18 +140,45 @@ class Line(asyncio.Protocol):
             self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
+        if self._refusal:
+            return
+        head = self._heads if self._is_in_head else None
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse("this server speaks HTTP/1.1 only")
+        except httptools.HttpParserUpgrade as upgrade:
+            again, self._again = self._again, b""
+            if not again:
+                self._refuse("this server speaks HTTP/1.1 only")
+                return
+            self._parser = httptools.HttpRequestParser(self)
+            self.data_received(again + data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse(str(error))
+            self._refuse(str(error.__context__ or error))
+        else:
+            if self._is_in_head and head == self._heads:
+                # The parser keeps a header that does not end, and tells of none.
+                self._head_bytes += len(data)
+                if self._head_bytes > _HEADERS_LIMIT:
+                    self._refuse(_TOO_LONG)
 
     def _refuse(self, why: str) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            reply = Reply.of({"code": 400, "code_text": "Bad Request", "message": f"this is no HTTP request; {why}"}, status=400)
-            self._transport.write(_encoded(reply, is_head=False, is_last=True))
-            self._transport.close()
+        if self._transport is None or self._transport.is_closing():
+            return
+        reply = Reply.of({"code": 400, "code_text": "Bad Request", "message": f"this is no HTTP request; {why}"}, status=400)
+        self._refusal = _encoded(reply, is_head=False, is_last=True)
+        if self._answering is None:
+            self._end()
+
+    def _end(self) -> None:
+        """Say what is said last."""
+        assert self._transport is not None
+        self._transport.write(self._refusal)
+        self._transport.close()
+
+    def on_message_begin(self) -> None:
+        self._heads += 1
+        self._head_bytes = 0
+        self._is_in_head = True
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -149,35 +186,54 @@ class Line(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _HEADERS_LIMIT:
-            raise ValueError("its headers are too long")
+            raise ValueError(_TOO_LONG)
         lowered = name.lower()
         if lowered == b"content-type":
             self._format = value.decode("latin-1")
         elif lowered == b"accept":
             self._accept = value.decode("latin-1")
+        elif lowered in (b"content-length", b"transfer-encoding"):
+            self._framing = b"%b: %b\r\n" % (name, value)
         elif lowered == b"expect" and value.lower() == b"100-continue":
             assert self._transport is not None
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
         self._path = httptools.parse_url(self._url).path.decode("latin-1")
         self._limit = self._surface.limit_of(self._path)
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._size > self._limit:
-            self._is_too_large = True
-            self._body.clear()
+            if not self._is_too_large:
+                self._is_too_large = True
+                self._body.clear()
+                if self._parser.should_keep_alive():
+                    # Its sender may never come to an end, and is told at once.
+                    self._is_asked = True
+                    self._ask(b"")
             if self._size > _DROPPED_LIMIT:
                 self.cut()
         else:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        method: bytes = self._parser.get_method()
+        is_upgrade = self._parser.should_upgrade()
+        if is_upgrade and method != b"CONNECT":
+            # The parser has left the body out. Upgrades are an offer, which we do not take: it is read as if there were none.
+            line = f"{method.decode()} {self._url.decode('latin-1')} HTTP/{self._parser.get_http_version()}\r\n"
+            given = f"{line}Content-Type: {self._format}\r\nAccept: {self._accept}\r\n"
+            self._again = given.encode("latin-1") + self._framing + b"\r\n"
+        elif not (is_upgrade or self._is_asked):
+            self._ask(self._body[0] if len(self._body) == 1 else b"".join(self._body))
+        self._begin()
+
+    def _ask(self, body: bytes) -> None:
+        """Have a request answered, behind those that came before it."""
         request = Request(format=self._format, body=body, accept=self._accept, is_too_large=self._is_too_large)
         asked = (self._parser.get_method().decode(), self._path, request, self._parser.should_keep_alive())
-        self._begin()
         if self._answering is None:
             self._answering = asyncio.get_running_loop().create_task(self._answer(asked))
             return
@@ -203,6 +259,8 @@ class Line(asyncio.Protocol):
                 await self._may_write.wait()
             if not self._waiting:
                 self._answering = None
+                if self._refusal:
+                    self._end()
                 return
             asked = self._waiting.popleft()
             if not self._is_reading and len(self._waiting) < _PIPELINED // 2:
