@@ -14,7 +14,7 @@ LENGTH = 27
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _EPOCH = 1_400_000_000
 _BITS = 128
-_HIGHEST = "aWgEPTl1tmebfsQzFP4bxwgy80V"
+HIGHEST = "aWgEPTl1tmebfsQzFP4bxwgy80V"
 _ENDS = [first + second for first in _DIGITS for second in _DIGITS]
 _NUMBER = {end: number for number, end in enumerate(_ENDS)}
 _RUN = LENGTH - 2
@@ -37,8 +37,8 @@ def what_is_wrong(id: str) -> str | None:
     """Why this is no KSUID; None: it is one."""
     if len(id) != LENGTH:
         return f"Valid encoded KSUIDs are {LENGTH} characters"
-    if id > _HIGHEST or not (id.isascii() and id.isalnum()):
-        return f"Valid encoded KSUIDs are bounded by {'0' * LENGTH} and {_HIGHEST}"
+    if id > HIGHEST or not (id.isascii() and id.isalnum()):
+        return f"Valid encoded KSUIDs are bounded by {'0' * LENGTH} and {HIGHEST}"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from operator import attrgetter
 
 from redrive.model import ksuid
 from redrive.model.errors import NoSuchItem, QueueRefused
@@ -18,6 +19,10 @@ _MOST = 65536
 _SHORTEST = timedelta(milliseconds=10)
 _LONGEST = timedelta(minutes=15)
 _FOREVER = timedelta(days=3650)
+_reference = attrgetter("reference")
+_elsewhere = attrgetter("partition", "priority")
+_NOWHERE = {(None, 0)}
+_LENGTH = {ksuid.LENGTH}
 
 
 def name(given: str) -> None:
@@ -100,13 +105,13 @@ def produced(items: Sequence[Fresh], partitions: int) -> None:
         raise QueueRefused("items cannot be empty; at least one item is required")
     if len(items) > MOST_ITEMS:
         raise QueueRefused(f"items is invalid; max_produce_batch_size is {MOST_ITEMS} but received {len(items)}")
-    for item in items:
+    if max(map(len, map(_reference, items))) > _REFERENCE_LENGTH:
+        reference(max(map(_reference, items), key=len))
+    for item in items if set(map(_elsewhere, items)) != _NOWHERE else ():
         if item.partition is not None:
             partition(item.partition, partitions)
         if item.priority and not 0 <= item.priority < PRIORITIES:
             raise QueueRefused(f"priority is invalid; {item.priority} is not from 0 to {PRIORITIES - 1}")
-        if len(item.reference) > _REFERENCE_LENGTH:
-            reference(item.reference)
 
 
 def leased(limit: int, client: str) -> None:
@@ -128,6 +133,9 @@ def ids(given: Sequence[str], what: str) -> None:
 
 
 def each_id(given: Sequence[str]) -> None:
+    joined = "".join(given)
+    if set(map(len, given)) == _LENGTH and joined.isalnum() and joined.isascii() and max(given) <= ksuid.HIGHEST:
+        return
     for id in given:
         if wrong := ksuid.what_is_wrong(id):
             raise NoSuchItem(id, f"invalid storage id; '{id}': {wrong}")

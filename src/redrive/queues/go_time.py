@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
@@ -16,6 +17,7 @@ class NotADuration(ValueError):
     """Its text is Go's own."""
 
 
+@lru_cache(maxsize=256)
 def parsed(text: str) -> timedelta:
     """The duration that a text means, to the microsecond."""
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text[1:] if text[:1] == "+" else text)

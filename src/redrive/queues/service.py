@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -101,7 +101,7 @@ class Queues(Defining, Stored):
 
     async def _lease(self, line: Line, limit: int, lease: timedelta | None, seconds: float) -> Leased:
         room = line.room
-        clock = asyncio.get_running_loop().time
+        clock = time.monotonic
         deadline = clock() + seconds
         lease_us = 0 if lease is None else checks.lease(lease)
         is_newcomer = True

@@ -62,6 +62,30 @@ class Partition:
         ids = positions(self._last, len(items), now_us)
         if ids:
             self._last = ids[-1]
+        expire_us = now_us + shard.expire_us if shard.expire_us else NEVER_US
+        if shard.is_ordered or shard.dedupe_us or expire_us < self._latest_us or any(map(_is_odd, items)):
+            self._put_each(shard, items, ids, now_us)
+            return ids
+        # What most items are, all at once.
+        added = [
+            Item(
+                id, fresh.message_id or id, "", fresh.attempts, now_us, now_us, 0, expire_us,
+                fresh.payload, fresh.reference, fresh.encoding, fresh.kind, fresh.key, 0, fresh.story,
+            )
+            for id, fresh in zip(ids, items, strict=True)
+        ]  # fmt: skip
+        if not shard.expire_us:
+            for item in added:
+                item.expire_us = 0
+        self._latest_us = expire_us
+        self.ready += len(added)
+        self._created_us += now_us * len(added)
+        self.items.update(zip(ids, added, strict=True))
+        self._lanes[-1].extend(added)
+        return ids
+
+    def _put_each(self, shard: Shard, items: Sequence[Fresh], ids: list[str], now_us: int) -> None:
+        """One by one; the ids of those that are there already are emptied."""
         for number, fresh in enumerate(items):
             if (fresh.source_id or shard.dedupe_us) and self._is_known(shard, fresh, now_us):
                 ids[number] = ""
@@ -82,7 +106,6 @@ class Partition:
             else:
                 self._created_us += item.created_us
                 self._line_up(item)
-        return ids
 
     def _is_known(self, shard: Shard, fresh: Fresh, now_us: int) -> bool:
         is_deduped = bool(shard.dedupe_us and fresh.reference)
@@ -128,30 +151,35 @@ class Partition:
             self._leased_until_us, leased = until_us, self._leased
         else:
             leased = self._leased_short
+        expired_us, ready, is_leased = now_us if shard.expire_us else 0, Place.READY, Place.LEASED
         for lane in self._lanes:
-            while lane and len(given) < limit:
+            left = limit - len(given)
+            while lane and left > 0:
                 item = lane.popleft()
-                if item.place is not Place.READY:
+                if item.place is not ready:
                     continue
-                self.ready -= 1
-                if shard.expire_us and 0 < item.expire_us <= now_us:
+                if 0 < item.expire_us <= expired_us:
+                    self.ready -= 1
                     self._give_up(item, Why.EXPIRED, now_us)
                     dying += 1
                     continue
-                item.place = Place.LEASED
+                left -= 1
+                item.place = is_leased
                 item.attempts += 1
                 item.updated_us = now_us
                 item.lease_us = until_us
                 leased[item.id] = item
                 given.append(item)
+        self.ready -= len(given)
         self._leased_us += now_us * len(given)
         return given, dying
 
     def _held(self, ids: Iterable[str], now_us: int) -> list[Item]:
         """The items, all of them under a live lease."""
         held = []
+        leased = self._leased
         for id in ids:
-            item = self._leased.get(id) or self._leased_short.get(id)
+            item = leased.get(id) or self._leased_short.get(id)
             if item is None:
                 raise NotLeased(id) if id in self.items else NoSuchItem(id)
             if item.lease_us <= now_us:
@@ -177,9 +205,28 @@ class Partition:
             self._leased_until_us = max(self._leased_until_us, until_us)
 
     def complete(self, ids: Sequence[str], now_us: int) -> None:
-        for item in self._held(dict.fromkeys(ids), now_us):
-            self._let_go(item)
-            self._forget(item, now_us)
+        held = self._held(dict.fromkeys(ids), now_us)
+        if self._keys or self._sources or self._leased_short:
+            for item in held:
+                self._let_go(item)
+                self._forget(item, now_us)
+            return
+        # What most items are: nobody waits behind them, and nobody asks for them by another name.
+        items, leased, created_us, leased_us = self.items, self._leased, 0, 0
+        for item in held:
+            id = item.id
+            del leased[id], items[id]
+            created_us += item.created_us
+            leased_us += item.updated_us
+        self._created_us -= created_us
+        self._leased_us -= leased_us
+        self._relax()
+
+    def _relax(self) -> None:
+        """Where nothing is left, nothing is late."""
+        if not self.items:
+            self._latest_us = 0
+            self._early.clear()
 
     def _forget(self, item: Item, now_us: int) -> None:
         """It is nowhere any more."""
@@ -189,9 +236,7 @@ class Partition:
             self._sources.discard(item.source_id)
         if self._keys and item.place is not Place.DYING:
             self._release(item, now_us)
-        if not self.items:
-            self._latest_us = 0
-            self._early.clear()
+        self._relax()
 
     def _release(self, item: Item, now_us: int) -> None:
         """The next of its key may go."""
@@ -397,6 +442,11 @@ class Partition:
             self._forget(item, now_us)
             if was_ready:
                 self._release(item, now_us)
+
+
+def _is_odd(fresh: Fresh) -> bool:
+    """Is more said of it than of most?"""
+    return bool(fresh.source_id or fresh.enqueue_us or fresh.expire_us or fresh.priority or fresh.created_us)
 
 
 def _first(lane: deque[Item]) -> Item | None:

@@ -47,7 +47,13 @@ class Endpoint(Struct, frozen=True):
 
 async def _produce(queues: Queues, message: m.Produce) -> None:
     items = [
-        Fresh(item.bytes_ or item.utf8.encode(), item.reference, item.encoding, item.kind, stamps.micros(item.enqueue_at))
+        Fresh(
+            item.bytes_ or item.utf8.encode(),
+            item.reference,
+            item.encoding,
+            item.kind,
+            stamps.micros(item.enqueue_at) if item.enqueue_at else 0,
+        )
         for item in message.items
     ]
     await queues.produce(message.queue_name, items, timeout=_timeout(message.request_timeout))

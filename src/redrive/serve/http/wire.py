@@ -93,6 +93,7 @@ class Line(asyncio.Protocol):
 
     def __init__(self, surface: Surface, connections: Connections) -> None:
         self._surface = surface
+        self._loop = asyncio.get_running_loop()  # asked once: to find out costs a system call
         self._connections = connections
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
@@ -235,7 +236,7 @@ class Line(asyncio.Protocol):
         request = Request(format=self._format, body=body, accept=self._accept, is_too_large=self._is_too_large)
         asked = (self._parser.get_method().decode(), self._path, request, self._parser.should_keep_alive())
         if self._answering is None:
-            self._answering = asyncio.get_running_loop().create_task(self._answer(asked))
+            self._answering = self._loop.create_task(self._answer(asked))
             return
         self._waiting.append(asked)
         if len(self._waiting) >= _PIPELINED and self._is_reading and self._transport is not None:
