@@ -15,7 +15,7 @@ from redrive.queues import QueueClient, Queues, again, item
 from redrive.queues import blocking as blocking_queues
 from tests.unit.queue_use import endpoint, queue_store
 
-OF_THE_SERVER = {"check", "dismiss"}
+OF_THE_SERVER = {"check", "dismiss", "serve_here"}
 """What only those need who serve queues."""
 
 

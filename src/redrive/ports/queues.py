@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -134,6 +135,11 @@ class QueueStore(Protocol):
 
     async def changed(self, patience: timedelta) -> None:
         """Return when another process may have made something ready here, at the latest after `patience`. May return early."""
+        ...
+
+    def serve_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """From now on queues are served from this event loop, whose program does little else: a store of this machine may do its
+        work there. None: no longer so. A store across a network need not do anything."""
         ...
 
     async def check(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.model.errors import StoreUnavailable
+from redrive.model.errors import StoreError
 from redrive.queues.line import Line, Part
 
 
@@ -16,7 +16,7 @@ async def by_load(line: Line, *, fewest_first: bool) -> list[Part]:
         failures = max((line.failures.get(partition, 0) for partition in part.shard.partitions), default=0)
         try:
             loads = [stats.ready for stats in await part.store.stats(part.shard)]
-        except StoreUnavailable:
+        except StoreError:
             line.failed(part)
             ranked.append((failures + 1, 0, number))
             continue

@@ -60,12 +60,14 @@ class Directory:
             return catalogue
 
     def _learn(self, catalogue: Catalogue) -> None:
-        before, self._by_id, self._by_name = self._by_id, {}, {}
-        self._version = catalogue.version
+        before, lines = self._by_id, []
         for queue in catalogue.queues:
             is_dead_queue = bool(leading_to(queue.name, catalogue.queues))
-            line = Line(queue, self._stores, is_dead_queue=is_dead_queue, line=before.get(queue.id))
-            self._by_id[queue.id] = self._by_name[queue.name] = line
+            lines.append(Line(queue, self._stores, is_dead_queue=is_dead_queue, line=before.get(queue.id)))
+        # Only now: a queue that cannot be served here leaves all others as they were known.
+        self._version = catalogue.version
+        self._by_id = {line.queue.id: line for line in lines}
+        self._by_name = {line.queue.name: line for line in lines}
         for id, line in before.items():
             now = self._by_id.get(id)
             if now is None:
@@ -79,6 +81,10 @@ class Directory:
         """The ids of queues whose items are to be treated otherwise, since this was last asked."""
         changed, self._changed = self._changed, set()
         return changed
+
+    def not_treated(self, ids: set[str]) -> None:
+        """These changes are to be told again: what they ask for could not be done."""
+        self._changed |= ids
 
     async def change(self, name: str, make: Callable[[Queue | None, dict[str, Queue]], Queue | None]) -> None:
         """Let `make` turn the queue of this name into what it is to be (None: nothing), whatever others change meanwhile."""

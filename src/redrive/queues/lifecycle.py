@@ -23,6 +23,7 @@ log = logging.getLogger("redrive.queues")
 _NEVER = 1 << 62
 _FIRST_REST_SECONDS = 0.05
 _LONGEST_REST_SECONDS = 5.0
+_AT_A_TIME = 100
 _REFRESH = timedelta(seconds=1)
 """How soon what another process defined, or brought, is seen."""
 
@@ -85,6 +86,7 @@ class Lifecycle:
                 is_troubled |= await self._sweep(store)
             except RedriveError as error:
                 log.error("queues cannot be swept: %s", error)
+                self._directory.not_treated(changed)
                 is_troubled = True
         return is_troubled
 
@@ -92,7 +94,8 @@ class Lifecycle:
         """Sweep until nothing is due in a store; True: something stays due. Its clock is behind ours, or items cannot be moved."""
         swept: set[Due] = set()
         while True:
-            dues = await store.next_due()
+            # Beside those that stay due there is room for as many others.
+            dues = await store.next_due(limit=_AT_A_TIME + len(swept))
             now_us = self._clock.now_us()
             self._wake_us = min([self._wake_us, *(due.at_us for due in dues if due.at_us > now_us)])
             if not dues or dues[0].at_us > now_us:

@@ -106,27 +106,34 @@ class WaitingRoom:
         self.arrivals = 0
         """Goes up whenever something may have become ready. Who looked before, and found nothing, looks again."""
         self.clients: set[str] = set()
-        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._waiting: OrderedDict[int, asyncio.Future[None]] = OrderedDict()
+        self._tickets = 0
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def ticket(self) -> int:
+        """The place in the order of those who come. Who was woken for nothing keeps it."""
+        self._tickets += 1
+        return self._tickets
+
     def wake(self) -> None:
         """Something may be ready."""
         self.arrivals += 1
         while self._waiting:
-            waiter, _ = self._waiting.popitem(last=False)
+            _, waiter = self._waiting.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)
                 return
 
     def wake_all(self) -> None:
         """All look again: nothing will be as it was."""
+        self.arrivals += 1
         for _ in range(len(self._waiting)):
             self.wake()
 
-    async def wait(self, seen: int, seconds: float) -> None:
+    async def wait(self, seen: int, seconds: float, ticket: int) -> None:
         """Return when something may be ready that was not among the arrivals `seen`, or after some time."""
         if self._is_closed:
             raise QueueClosing(CLOSING)
@@ -134,7 +141,7 @@ class WaitingRoom:
             return
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        self._waiting[waiter] = None
+        self._enter(ticket, waiter)
         timer = loop.call_later(seconds, _end, waiter)
         try:
             await waiter
@@ -145,12 +152,28 @@ class WaitingRoom:
             raise
         finally:
             timer.cancel()
-            self._waiting.pop(waiter, None)
+            if self._waiting.get(ticket) is waiter:
+                del self._waiting[ticket]
+
+    def _enter(self, ticket: int, waiter: asyncio.Future[None]) -> None:
+        """Into the order, at the end or, for one who waited before, in front; behind the few who are in front with more right."""
+        earlier: list[tuple[int, asyncio.Future[None]]] = []
+        if self._waiting and next(reversed(self._waiting)) > ticket:
+            while next(iter(self._waiting)) < ticket:
+                earlier.append(self._waiting.popitem(last=False))
+        is_last = not self._waiting or next(reversed(self._waiting)) < ticket
+        self._waiting[ticket] = waiter
+        if is_last:
+            return
+        self._waiting.move_to_end(ticket, last=False)
+        for before, other in reversed(earlier):
+            self._waiting[before] = other
+            self._waiting.move_to_end(before, last=False)
 
     def close(self) -> None:
         """Nobody waits any longer."""
         self._is_closed = True
-        for waiter in self._waiting:
+        for waiter in self._waiting.values():
             if not waiter.done():
                 waiter.set_exception(QueueClosing(CLOSING))
         self._waiting.clear()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec.structs import replace
 
-from redrive.model.errors import NotLeased, QueueBusy, QueueEmpty, QueueGone, QueueRefused, StoreUnavailable
+from redrive.model.errors import AnswerLost, NotLeased, QueueBusy, QueueEmpty, QueueGone, QueueRefused, StoreError
 from redrive.model.item import Again, Fresh, Leased
 from redrive.queues import checks
 from redrive.queues.balance import by_load
@@ -55,18 +56,26 @@ class Queues(Defining, Stored):
     async def _put_apart(self, line: Line, items: list[Fresh], addressed: dict[int, list[Fresh]] | None, seconds: float) -> None:
         """Into several partitions, or into one of several stores: the one with the most room that answers."""
         if addressed is not None:
+            by_part: dict[int, list[Fresh]] = {}
             for partition, theirs in addressed.items():
-                part = line.at(partition)
-                sent = [replace(item, partition=partition) for item in theirs]
+                sent = by_part.setdefault(line.parts.index(line.at(partition)), [])
+                sent += [replace(item, partition=partition) for item in theirs]
+            for number, sent in by_part.items():
+                part = line.parts[number]
                 await self._in_time(part, seconds, part.store.put(part.shard, sent, now=self._clock.now()))
                 self._lifecycle.due(self._clock.now_us() + (part.shard.expire_us or _NEVER_US))
+                line.room.wake()
             return
-        error: StoreUnavailable | None = None
+        error: StoreError | None = None
         for part in await by_load(line, fewest_first=True):
             try:
                 await self._in_time(part, seconds, part.store.put(part.shard, items, now=self._clock.now()))
-            except StoreUnavailable as unavailable:
-                error = unavailable
+            except AnswerLost:
+                # It may be there, and put elsewhere it would be there twice: whoever asked decides.
+                line.failed(part)
+                raise
+            except StoreError as failure:
+                error = failure
                 line.failed(part)
                 continue
             line.succeeded(part)
@@ -96,20 +105,32 @@ class Queues(Defining, Stored):
         room.clients.add(client)
         try:
             return await self._lease(line, limit, lease, seconds)
+        except asyncio.CancelledError:
+            # Who leaves may have been woken just now, or have watched for the queue's rate: the next looks for itself.
+            line.room.wake()
+            raise
         finally:
             room.clients.discard(client)
 
     async def _lease(self, line: Line, limit: int, lease: timedelta | None, seconds: float) -> Leased:
-        room = line.room
+        room, ticket = line.room, line.room.ticket()
         clock = time.monotonic
         deadline = clock() + seconds
         lease_us = 0 if lease is None else checks.lease(lease)
         is_newcomer = True
         while True:
+            if line.room is not room:  # It was deleted, and created again under the same name.
+                room, ticket = line.room, line.room.ticket()
             seen = room.arrivals
             wait_seconds = deadline - clock()
             if not (is_newcomer and len(room)):
-                leased = await self._taken(line, limit, lease_us)
+                try:
+                    leased = await self._taken(line, limit, lease_us)
+                except QueueGone:
+                    gone, line = line, await self._again(line.queue.name)
+                    if line.queue.id == gone.queue.id:
+                        raise
+                    continue
                 if leased.items:
                     if len(room):
                         room.wake()
@@ -118,30 +139,31 @@ class Queues(Defining, Stored):
                     wait_seconds = min(wait_seconds, leased.wait_us / 1e6)
             is_newcomer = False
             if deadline - clock() <= 0:
+                if line.queue.rate:
+                    room.wake()  # Who was first has watched for the rate: now it is the next one's turn.
                 raise QueueEmpty("request timeout; no items are in the queue, try again")
-            await room.wait(seen, wait_seconds)
+            await room.wait(seen, wait_seconds, ticket)
             line = await self._line(line.queue.name)
 
     async def _taken(self, line: Line, limit: int, lease_us: int) -> Leased:
         """What is there now, from the partition that has most."""
-        leased = Leased()
-        try:
-            for part in [line.only] if line.only else await by_load(line, fewest_first=False):
-                try:
-                    leased = await part.store.lease(part.shard, limit, lease_us=lease_us, now=self._clock.now())
-                except StoreUnavailable:
-                    if line.only or part is line.parts[-1]:
-                        raise
-                    line.failed(part)
-                    continue
-                if leased.dying:
-                    await self._bury(line)
-                if leased.items:
-                    self._lifecycle.due(leased.until_us)
-                    return leased
-        except QueueGone:
-            await self._again(line.queue.name)
-        return leased
+        wait_us = failed = 0
+        for part in [line.only] if line.only else await by_load(line, fewest_first=False):
+            try:
+                leased = await part.store.lease(part.shard, limit, lease_us=lease_us, now=self._clock.now())
+            except StoreError:
+                failed += 1
+                if failed == len(line.parts):
+                    raise
+                line.failed(part)
+                continue
+            if leased.dying:
+                await self._bury(line)
+            if leased.items:
+                self._lifecycle.due(leased.until_us)
+                return leased
+            wait_us = min(wait_us or leased.wait_us, leased.wait_us or wait_us)
+        return Leased(wait_us=wait_us)
 
     async def complete(self, name: str, partition: int, ids: Sequence[str], *, timeout: timedelta | None = _PATIENCE) -> None:
         """Leased items are worked off, all of them or none."""

@@ -45,12 +45,19 @@ class Serving:
         self._lifecycle.start()
         return self
 
+    def serve_here(self) -> None:
+        """This event loop does little else but serve these queues: stores of this machine may work on it."""
+        for store in self._stores.values():
+            store.serve_on(asyncio.get_running_loop())
+
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
     async def close(self) -> None:
         """Send those away who wait, and stop. What is stored stays."""
         self.dismiss()
+        for store in self._stores.values():
+            store.serve_on(None)
         await self._lifecycle.stop()
         if self._owns_stores:
             for store in self._stores.values():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from redrive.model.errors import QueueRefused
+from redrive.model.errors import QueueRefused, StoreError
 from redrive.model.item import Fresh, Item, PartitionStats, Place
 from redrive.queues import checks
 from redrive.queues.serving import Serving
@@ -22,7 +22,14 @@ class Stored(Serving):
         line = await self._line(name)
         partitions: list[PartitionStats] = []
         for part in line.parts:
-            partitions += await part.store.stats(part.shard, now=self._clock.now())
+            try:
+                partitions += await part.store.stats(part.shard, now=self._clock.now())
+            except StoreError:
+                if line.only:
+                    raise
+                # The others are told all the same, and of this one that it fails.
+                line.failed(part)
+                partitions += [PartitionStats(partition=number) for number in part.shard.partitions]
         return QueueStats(
             producing=line.producing,
             leasing=len(line.room),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -160,6 +161,9 @@ class MemoryQueues:
 
     async def changed(self, patience: timedelta) -> None:
         await pause(patience.total_seconds())
+
+    def serve_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        pass
 
     async def check(self) -> None:
         pass

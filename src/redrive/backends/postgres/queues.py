@@ -144,6 +144,9 @@ class PostgresQueues:
         else:
             await self._bell.rest(min(patience, _LISTEN_AT_MOST).total_seconds())
 
+    def serve_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        pass
+
     async def check(self) -> None:
         tables = [f"{self._database.schema}.{name}" for name in _WRITTEN]
         ((may_write, is_standby),) = await self._database.read(f"SELECT {MAY_WRITE}, {IS_READ_ONLY}", tables)

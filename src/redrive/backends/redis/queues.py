@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -166,6 +167,9 @@ class RedisQueues:
         key = self._keys(server).changes
         self._changes = int(await server.command(key, "GET", key) or 0)
         return self._changes
+
+    def serve_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        pass
 
     async def check(self) -> None:
         server = await self._server()

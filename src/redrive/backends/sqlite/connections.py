@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -29,6 +30,9 @@ TURN_SECONDS = 0.25
 """How long SQLite itself waits for another process; who needs more asks again."""
 
 
+_REST_SECONDS = 0.002
+
+
 class AfterFork(Protocol):
     def __call__(self, *, is_child: bool) -> None: ...
 
@@ -42,6 +46,7 @@ class Connections:
         """The last instant that the file is known to have passed."""
         self._writer: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._turn_seconds = TURN_SECONDS
         self._before_fork = before_fork
         self._after_fork = after_fork
         self._begin()
@@ -75,6 +80,18 @@ class Connections:
                 self._writer = self._opened()
                 self._file = _identity(self.path)
             return self._writer
+
+    def be_patient(self, *, is_patient: bool) -> None:
+        """Shall SQLite itself wait for other processes? Else who finds another writing hears so at once."""
+        self._turn_seconds = TURN_SECONDS if is_patient else 0.0
+        with self._opening:
+            if self._writer is not None:
+                self._writer.execute(f"PRAGMA busy_timeout = {int(self._turn_seconds * 1000)}")
+
+    def rest(self) -> None:
+        """Before another try of who found another process writing."""
+        if not self._turn_seconds:
+            time.sleep(_REST_SECONDS)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -164,7 +181,7 @@ class Connections:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=TURN_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
+            self.path, timeout=self._turn_seconds, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")

@@ -2,7 +2,7 @@
 
 Writers queue up. Whoever leads takes all that wait, runs them in one transaction with one fsync, and tells each its
 answer. A blocking caller leads in its own thread; async callers are led by a writer thread, so that no event loop ever
-waits for a disk. Requests of the same verb are run together: few statements a transaction, because sqlite3 lets go of
+waits for a disk, unless it is one of our own that has nothing better to do (`lead_on`). Requests of the same verb are run together: few statements a transaction, because sqlite3 lets go of
 the GIL at each, and beside a busy thread every one of them may cost a whole switch interval.
 """
 
@@ -40,6 +40,10 @@ _GROUP_LIMIT = 1000
 _CATCH_UP_SECONDS = 0.05
 _LOOK_SECONDS = 0.01
 _READERS = 4
+_SLOW_SECONDS = 0.02
+"""A disk that takes longer than this is not waited for on an event loop, for some time."""
+_SHY_SECONDS = 1.0
+_GATHER_SECONDS = 0.0003
 
 
 class _Job:
@@ -68,6 +72,8 @@ class Database:
         self._floor = 0
         self._floor_at = time.monotonic_ns() // 1000
         self._is_closed = False
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._shy_until = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -77,9 +83,20 @@ class Database:
         self._pending: deque[_Job] = deque()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._is_rung = False
+        self._is_called = False
+        self._called_at = 0.0
+        self._company = 0
+        """How many went together last time."""
         self._thread: threading.Thread | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._checkpoints = Checkpoints(self._connections, self._leading)
+
+    def lead_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Lead on this event loop (None: on none), whose program does little else but ask this database: two hops between threads
+        are saved, and all requests that come in one turn of the loop go together. While the disk is slow, or another process
+        writes, the thread leads all the same."""
+        self._home = loop
+        self._connections.be_patient(is_patient=loop is None)
 
     async def write(self, verb: Verb[Request, Answer], request: Request) -> Answer:
         """Run a verb for this request in a transaction that is durable when this returns."""
@@ -93,15 +110,19 @@ class Database:
                 raise job.error
             return job.answer  # type: ignore[no-any-return]  # a job carries any verb's answer
         self._start()
-        job = _Job(verb, request, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        job = _Job(verb, request, loop)
         self._pending.append(job)
-        if self._is_closed:
+        if loop is self._home and time.monotonic() >= self._shy_until and not self._is_closed:
+            if not self._is_called:
+                self._is_called = True
+                loop.call_soon(self._lead_at_home)
+        elif self._is_closed:
             # Closed meanwhile: nobody may be listening for the bell any more.
             with self._leading:
                 self._lead()
-        elif not self._is_rung:
-            self._is_rung = True
-            self._bell.put(True)
+        else:
+            self._ring()
         assert job.future is not None
         return await job.future  # type: ignore[no-any-return]  # a job carries any verb's answer
 
@@ -200,13 +221,46 @@ class Database:
                 while self._pending:
                     self._lead()
 
-    def _lead(self) -> None:
+    def _ring(self) -> None:
+        if not self._is_rung:
+            self._is_rung = True
+            self._bell.put(True)
+
+    def _lead_at_home(self) -> None:
+        """Lead on the event loop, where nobody has to be waited for; else leave it to the thread."""
+        now = time.monotonic()
+        if self._pending and len(self._pending) < self._company and self._home is not None:
+            # Those who went together last time mostly come together again: look once more who is at the door, but not for long.
+            self._called_at = self._called_at or now
+            if now - self._called_at < _GATHER_SECONDS:
+                self._home.call_soon(self._lead_at_home)
+                return
+        self._is_called, self._called_at, self._company = False, 0.0, len(self._pending)
+        if not self._leading.acquire(blocking=False):
+            self._ring()
+            return
+        began = time.monotonic()
+        try:
+            if self._pending:
+                self._lead(is_at_home=True)
+        finally:
+            self._leading.release()
+        if (now := time.monotonic()) - began > _SLOW_SECONDS:
+            self._shy_until = now + _SHY_SECONDS
+        if self._pending:
+            self._ring()
+
+    def _lead(self, *, is_at_home: bool = False) -> None:
         """Take what waits, commit it as one, and answer. Called by whoever holds the lead."""
         jobs: list[_Job] = []
         try:
             while self._pending and len(jobs) < _GROUP_LIMIT:
                 jobs.append(self._pending.popleft())
             if not jobs:
+                return
+            if is_at_home and not self._is_free():
+                self._pending.extendleft(reversed(jobs))
+                jobs = []
                 return
             error = self._commit(jobs)
             if error is not None and len(jobs) > 1 and not isinstance(error, _EVERYBODYS):
@@ -222,7 +276,7 @@ class Database:
                 job.error = AnswerLost(f"writing to {self.path} was interrupted; it may have been done")
             raise
         finally:
-            self._answer(jobs)
+            self._answer(jobs, is_at_home=is_at_home)
 
     def _commit(self, jobs: list[_Job]) -> Exception | None:
         by_verb: dict[Verb[Any, Any], list[_Job]] = {}
@@ -249,6 +303,18 @@ class Database:
             raise
         return None
 
+    def _is_free(self) -> bool:
+        """Does no other process write just now? Then we do, from here on."""
+        try:
+            self._connections.writer().execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if _is_busy(error):
+                return False
+        except sqlite3.Error:
+            # What is wrong is told to whoever asks, by the ordinary way.
+            return True
+        return True
+
     def _begun(self) -> sqlite3.Connection:
         """The writer in a transaction. Waits for other processes in short turns, to hear that this was closed."""
         deadline = time.monotonic() + self._patience
@@ -258,21 +324,25 @@ class Database:
             try:
                 writer = self._connections.writer()
                 self.passed(self._connections.floor)
-                writer.execute("BEGIN IMMEDIATE")
+                if not writer.in_transaction:
+                    writer.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                is_busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not is_busy or self._is_closed or time.monotonic() > deadline:
+                if not _is_busy(error) or self._is_closed or time.monotonic() > deadline:
                     raise
+                self._connections.rest()
             else:
                 return writer
 
-    def _answer(self, jobs: list[_Job]) -> None:
+    def _answer(self, jobs: list[_Job], *, is_at_home: bool = False) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         for job in jobs:
             job.is_done = True
             if job.loop is not None:
                 by_loop.setdefault(job.loop, []).append(job)
         for loop, theirs in by_loop.items():
+            if is_at_home and loop is self._home:
+                _resolve(theirs)
+                continue
             try:
                 loop.call_soon_threadsafe(_resolve, theirs)
             except RuntimeError:
@@ -299,6 +369,10 @@ def _resolve(jobs: list[_Job]) -> None:
             job.future.set_exception(job.error)
         else:
             job.future.set_result(job.answer)
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _touch(connection: sqlite3.Connection, requests: list[None]) -> list[None]:

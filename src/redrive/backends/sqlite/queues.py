@@ -7,6 +7,7 @@ and what all want to lease is read at once.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -185,6 +186,9 @@ class SqliteQueues:
             turn = min(_LOOK, patience - waited)
             await pause(turn.total_seconds())
             waited += turn
+
+    def serve_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._database.lead_on(loop)
 
     async def check(self) -> None:
         await self._database.check()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from redrive.model.errors import MissingExtra
 from redrive.queues.wire.messages import Message
 from redrive.queues.wire.schema import STAMP, fields, wire_name
-from redrive.queues.wire.stamps import BadStamp, seconds_and_nanos, stamped
+from redrive.queues.wire.stamps import BadStamp, micros, seconds_and_nanos, stamped
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
@@ -33,14 +33,27 @@ class NotProtobuf(ValueError):
     """These bytes are no such message."""
 
 
-def read(kind: type[M], body: bytes) -> M:
-    """The message in these bytes; fields that are not known are passed over, as protobuf has it."""
+def parsed(kind: type[Message], body: bytes) -> Any:
+    """The message in these bytes as protobuf's own class has it; fields that are not known are passed over."""
     try:
-        found = _class_of(kind).FromString(body)
+        return _class_of(kind).FromString(body)
     except DecodeError:
         raise NotProtobuf("proto: cannot parse invalid wire-format data") from None
+
+
+def instant_us(found: Any) -> int:
+    """The instant that a Timestamp means, in microseconds."""
+    return micros(_stamp(found))
+
+
+def _stamp(found: Any) -> str:
+    return stamped(found.seconds, found.nanos)
+
+
+def read(kind: type[M], body: bytes) -> M:
+    """The message in these bytes."""
     try:
-        message: M = _reader(kind)(found)
+        message: M = _reader(kind)(parsed(kind, body))
     except BadStamp as error:
         raise NotProtobuf(f"proto: invalid google.protobuf.Timestamp value: {error}") from None
     return message
@@ -118,7 +131,7 @@ def _reader(kind: type[M]) -> Callable[[Any], M]:
                 setattr(made, name, getattr(found, wired))
             elif found.HasField(wired):
                 one = getattr(found, wired)
-                setattr(made, name, stamped(one.seconds, one.nanos) if element == STAMP else _reader(element)(one))
+                setattr(made, name, _stamp(one) if element == STAMP else _reader(element)(one))
         return made
 
     return read

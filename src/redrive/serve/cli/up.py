@@ -103,6 +103,8 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
                 dlq.dispatcher() if keeps_house else nullcontext(),
                 queues or nullcontext(),
             ):
+                if queues:
+                    queues.serve_here()
                 await serve(surface, listening, when_up=when_up, when_down=branch.close if branch else lambda: None)
     if not as_json:
         click.echo("redrive is down.")

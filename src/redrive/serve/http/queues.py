@@ -18,7 +18,7 @@ from redrive.queues.wire.messages import Message
 from redrive.queues.wire.messages import Reply as Told
 from redrive.queues.wire.stamps import BadStamp
 from redrive.serve.errors import http_status
-from redrive.serve.http.queue_verbs import MORE, SMALL, VERBS
+from redrive.serve.http.queue_verbs import MORE, SMALL, VERBS, Endpoint
 from redrive.serve.http.surface import JSON, Reply, Request
 
 log = logging.getLogger("redrive.http")
@@ -76,10 +76,12 @@ class QueueSurface:
                 raise QueueRefused(f"request body exceeds {known.limit_text} limit")
             if self._is_closing:
                 raise QueueClosing(CLOSING)
-            message = _read(known.request, request)
+            verb, message = _asked(known, request)
             try:
-                answer = await known.verb(self._queues, message)
-            except BadStamp:
+                answer = await verb(self._queues, message)
+            except BadStamp as error:
+                if request.format.lower().startswith(PROTOBUF):
+                    raise ContentError(f"proto: invalid google.protobuf.Timestamp value: {error}") from None
                 protojson.carefully(known.request, request.body)
                 raise
             if answer is None:
@@ -119,15 +121,14 @@ def _first(accept: str) -> str:
     return accept.partition(",")[0].partition(";")[0].strip()
 
 
-def _read(kind: type[Message], request: Request) -> Message:
+def _asked(known: Endpoint, request: Request) -> tuple[Verb, Any]:
+    """What is to be done, and the message that asks for it."""
     given = request.format
-    if given == PROTOBUF:
-        return proto.read(kind, request.body)
-    if given == JSON or not given:
-        return protojson.read(kind, request.body)
-    plain = given.partition(";")[0].strip().lower()
+    plain = JSON if not given else given if given in (JSON, PROTOBUF) else given.partition(";")[0].strip().lower()
     if plain == JSON:
-        return protojson.read(kind, request.body)
+        return known.verb, protojson.read(known.request, request.body)
+    if plain == PROTOBUF and known.raw is not None:
+        return known.raw, proto.parsed(known.request, request.body)
     if plain == PROTOBUF:
-        return proto.read(kind, request.body)
+        return known.verb, proto.read(known.request, request.body)
     raise ContentError(f"Content-Type header '{given}' is invalid format or unrecognized content type")
