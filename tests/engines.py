@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from dev.engines.engine import EngineMissing, Running
+from dev.engines.engine import EngineMissing, Running, Source
 from dev.engines.install import in_ci
 from dev.engines.registry import ENGINES
 from dev.engines.shared import Answer, Need, Shared, ask, union, variable
@@ -145,6 +145,14 @@ def _is_skipped(item: pytest.Item) -> bool:
     """Known to be skipped already? Then nothing is built and started for it."""
     conditions = [condition for mark in item.iter_markers("skipif") for condition in mark.args]
     return item.get_closest_marker("skip") is not None or any(condition is True for condition in conditions)
+
+
+def installed(source: Source, name: str) -> None:
+    """Have something built that is no engine; without it, a test is skipped here and fails in CI."""
+    try:
+        source.install()
+    except EngineMissing as error:
+        _without(name, str(error))
 
 
 def _without(name: str, sentence: str) -> NoReturn:

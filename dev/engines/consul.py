@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 from pathlib import Path
 
+from dev.engines import go
 from dev.engines.engine import Engine
-from dev.engines.install import Apt, Built, run
+from dev.engines.install import Built
 from redrive.testing.servers import HOST, Place, Program, Server, answers
 
 MODULE = Path(__file__).parent / "consul_build"
 """A module that holds nothing but the exact releases of all that goes into Consul."""
 PACKAGE = "github.com/hashicorp/consul"
-OLDEST = (1, 21)
-"""From here on Go fetches for itself the release that a module asks for."""
-
-
-def _go() -> str | None:
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if found is None:
-        return None
-    told = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True, cwd="/").stdout
-    version = re.match(r"go(\d+)\.(\d+)", told)
-    return found if version and (int(version[1]), int(version[2])) >= OLDEST else None
 
 
 def _build(folder: Path) -> None:
-    go = _go()
-    assert go is not None, "Go is one of the tools that were installed before"
     for name in ("go.mod", "go.sum"):
         shutil.copy(MODULE / name, folder)
-    # It keeps all cores busy for minutes, and nobody waits for it but its tests.
-    run(["nice", "-n", "19", go, "build", "-trimpath", "-ldflags", "-s -w", "-o", "consul", PACKAGE], folder, CGO_ENABLED="0")
+    go.build(folder, PACKAGE, "consul")
 
 
 SOURCE = Built(
@@ -41,7 +26,7 @@ SOURCE = Built(
     recipe=(MODULE / "go.mod").read_text(),
     build=_build,
     told=f"Go {PACKAGE}",
-    tools=(Apt(("golang-go",), _go),),
+    tools=(go.TOOL,),
 )
 
 
