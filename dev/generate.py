@@ -104,8 +104,7 @@ def _commands() -> str:
 def _errors() -> str:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RedriveError)]
     rows = "".join(
-        f"| `{kind.__name__}` | `{kind.code}` | {exit_status(kind())} | {http_status(kind())} | {kind.__doc__} |\n"
-        for kind in kinds
+        f"| `{kind.__name__}` | `{kind.code}` | {exit_status(kind)} | {http_status(kind)} | {kind.__doc__} |\n" for kind in kinds
     )
     return f"{NOTE}\n# Errors\n\nAll are exported from `redrive`.\n\n| error | code | exit | HTTP | what to do |\n|---|---|---|---|---|\n{rows}"
 

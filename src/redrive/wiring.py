@@ -211,7 +211,7 @@ def _split(url: str, known: dict[str, str] | dict[str, Callable[[str], Transport
         return scheme, location
     from difflib import get_close_matches  # only mistakes need it
 
-    listed = ", ".join(f"{name}:" for name in known)
+    listed = ", ".join([*(f"{name}:" for name in known), *([_QUEUE] if what == "target" else [])])
     near = get_close_matches(scheme, known, n=1)
     hint = f"; did you mean {near[0]}:?" if near else ""
     if not colon:

@@ -57,11 +57,11 @@ def test_a_dead_item_is_looked_at_collected_sent_back_and_reopened_when_it_dies_
         )
         await die(queues, KeyError("price"))
 
-        (seen,) = [letter async for letter in peeked(queues, "orders-dead", dlq.namespace)]
+        (seen,) = [letter async for letter in peeked(dlq, queues, "orders-dead")]
         assert await dlq.letters.count() == 0
         assert await collect(dlq, queues, "orders-dead") == 1
         assert await collect(dlq, queues, "orders-dead") == 0
-        assert [stored async for stored in peeked(queues, "orders-dead", dlq.namespace)] == []
+        assert [stored async for stored in peeked(dlq, queues, "orders-dead")] == []
 
         (letter,) = [letter async for letter in dlq.find()]
         assert letter.id == seen.id
@@ -109,6 +109,19 @@ def test_a_letter_sent_twice_to_a_queue_is_there_once(tell: Callable[[Story], No
     tell(story)
 
 
+def test_a_letter_of_another_source_that_dies_in_a_queue_is_the_same_letter(tell: Callable[[Story], None]) -> None:
+    async def story(dlq: DeadLetters, queues: Queues) -> None:
+        first = (await dlq.capture(Message(body=b"x", id="7"), ValueError("bad"), source="shop")).letter
+        await dlq.redrive("queue:orders", query=EVERYTHING)
+        await die(queues, KeyError("again"))
+        assert await collect(dlq, queues, "orders-dead") == 1
+        (letter,) = [letter async for letter in dlq.find()]
+        assert (letter.id, letter.source, letter.generation) == (first.id, "shop", 2)
+        assert (letter.status, letter.failure.message) == (Status.PENDING, "'again'")
+
+    tell(story)
+
+
 def test_a_policys_route_leads_to_a_queue(tell: Callable[[Story], None]) -> None:
     async def story(dlq: DeadLetters, queues: Queues) -> None:
         policy = Policy(max_attempts=1, routes=(Route(errors=("ValueError",), to="queue:orders-dead"),))
@@ -119,7 +132,7 @@ def test_a_policys_route_leads_to_a_queue(tell: Callable[[Story], None]) -> None
 
         await handle(Message(body=b"order", id="o-1"))
         assert await dlq.letters.count() == 0
-        (letter,) = [letter async for letter in peeked(queues, "orders-dead", dlq.namespace)]
+        (letter,) = [letter async for letter in peeked(dlq, queues, "orders-dead")]
         assert (letter.source, letter.source_id, letter.body) == ("shop", "o-1", b"order")
         assert letter.failure.message == "no such price"
         assert await collect(dlq, queues, "orders-dead") == 1

@@ -18,7 +18,7 @@ from redrive.model.instant import micros
 from redrive.model.item import Again, Leased
 from redrive.ports.queues import QueueStore
 from redrive.queues import Queues, item
-from redrive.queues.line import WaitingRoom
+from redrive.queues.line import Burials, WaitingRoom
 from redrive.testing.clock import ManualClock
 from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, Use
 from tests.unit.targets import until
@@ -254,6 +254,47 @@ class TestTheLifecycle:
             await until(is_expired, 5)
 
         told(story)
+
+
+class TestBurials:
+    def test_those_who_come_while_one_is_under_way_share_the_next(self) -> None:
+        async def whole() -> None:
+            burials, begun, gate = Burials(), list[int](), asyncio.Event()
+
+            async def bury() -> bool:
+                begun.append(len(begun))
+                await gate.wait()
+                return len(begun) > 1
+
+            tasks = [asyncio.create_task(burials.share(bury)) for _ in range(10)]
+            await _settled()
+            assert begun == [0]
+            gate.set()
+            assert await asyncio.gather(*tasks) == [False] + [True] * 9
+            assert begun == [0, 1]
+
+        asyncio.run(whole())
+
+    def test_one_that_is_broken_off_is_no_answer_for_the_others(self) -> None:
+        async def whole() -> None:
+            burials, gate = Burials(), asyncio.Event()
+
+            async def bury() -> bool:
+                await gate.wait()
+                return True
+
+            first, second, third = (asyncio.create_task(burials.share(bury)) for _ in range(3))
+            await _settled()
+            first.cancel()
+            await _settled()
+            second.cancel()
+            await _settled()
+            gate.set()
+            # The one that it shared came to no end: it is told to come again.
+            assert await third is False
+            assert await burials.share(bury) is True
+
+        asyncio.run(whole())
 
 
 async def _waiting(room: WaitingRoom, name: str, heard: list[str], ticket: int | None = None) -> None:

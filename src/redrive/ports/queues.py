@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from redrive.model.item import Again, Due, Fresh, Item, Leased, Move, PartitionStats, Place, Swept
 from redrive.model.queue import Catalogue, Queue, Shard
 from redrive.ports.capabilities import Capabilities
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class QueueStore(Protocol):

@@ -26,8 +26,11 @@ _NO_DEAD_QUEUE = {
 
 async def bury(line: Line, directory: Directory, clock: Clock) -> bool:
     """Move all dying items of a queue; False: some are still there, try again later. One failing store does not stop the others."""
-    done = [await _bury_part(line, part, directory, clock) for part in line.parts]
-    return all(done)
+
+    async def each_part() -> bool:
+        return all([await _bury_part(line, part, directory, clock) for part in line.parts])
+
+    return await line.burials.share(each_part)
 
 
 async def _bury_part(line: Line, part: Part, directory: Directory, clock: Clock) -> bool:

@@ -10,6 +10,7 @@ from typing import Self, TypeVar, Unpack
 import msgspec
 
 from redrive.model.errors import (
+    AnswerLost,
     NoSuchItem,
     NoSuchQueue,
     NotLeased,
@@ -39,7 +40,7 @@ _RESET = {
     "dead_queue": "dead_queue", "reference": "reference", "max_attempts": "max_attempts", "dedupe": "dedupe_window", "rate": "rate",
 }  # fmt: skip
 _REFUSALS: dict[str, type[RedriveError]] = {
-    kind.code: kind for kind in (NoSuchQueue, QueueRefused, QueueBusy, QueueEmpty, QueueClosing, StoreUnavailable)
+    kind.code: kind for kind in (AnswerLost, NoSuchQueue, QueueRefused, QueueBusy, QueueEmpty, QueueClosing, StoreUnavailable)
 }
 
 

@@ -55,10 +55,13 @@ def fresh_of(message: Message) -> Fresh:
     )
 
 
-def letter_of(item: Item, queue: str, partition: int, namespace: str, now: datetime) -> Letter:
-    """The letter that an item of a dead queue is. Made twice it is the same, so that it is counted once."""
+def letter_of(item: Item, queue: str, partition: int, namespace: str, now: datetime, home: str | None = None) -> Letter:
+    """The letter that an item of a dead queue is. Made twice it is the same, so that it is counted once.
+
+    `home`: the source of the letter that it was before redrive sent it.
+    """
     story = heard(item.story)
-    source = story.source or f"{SCHEME}{story.queue or queue}"
+    source = home or story.source or f"{SCHEME}{story.queue or queue}"
     died = instant(story.died_us) if story.died_us else now
     occurrence = UUID(bytes=blake2b(f"{queue}\0{item.source_id or item.message_id or item.id}".encode(), digest_size=16).digest())
     message = message_of(item, story.queue or queue, story.partition if story.queue else partition)

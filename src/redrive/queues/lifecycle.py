@@ -1,12 +1,14 @@
 """The lifecycle: wakes when something is due, does it, and sleeps until the next.
 
-It looks at no queue in which nothing is due, and polls none. What falls due earlier than all it knows of is told to it.
+It looks at no queue in which nothing is due, and polls none. What falls due earlier than all it knows of is told to it; what
+another process leased, scheduled or gave up, which may be dead since, it learns by asking a shared store what is due next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -39,6 +41,8 @@ class Lifecycle:
         self._bell = asyncio.Event()
         self._rest_seconds = _FIRST_REST_SECONDS
         self._tasks: list[asyncio.Task[None]] = []
+        self._stuck: dict[QueueStore, set[Due]] = {}
+        """What stays due in a store and is tried again after a rest."""
 
     def start(self) -> None:
         self._clock.tell(self._bell.set)
@@ -93,6 +97,7 @@ class Lifecycle:
     async def _sweep(self, store: QueueStore) -> bool:
         """Sweep until nothing is due in a store; True: something stays due. Its clock is behind ours, or items cannot be moved."""
         swept: set[Due] = set()
+        self._stuck[store] = set()
         while True:
             # Beside those that stay due there is room for as many others.
             dues = await store.next_due(limit=_AT_A_TIME + len(swept))
@@ -102,6 +107,7 @@ class Lifecycle:
                 return False
             fresh = [due for due in dues if due.at_us <= now_us and due not in swept]
             if not fresh:
+                self._stuck[store] = swept.intersection(dues)
                 return True
             for due in fresh:
                 swept.add(due)
@@ -125,14 +131,26 @@ class Lifecycle:
             await bury(line, self._directory, self._clock)
 
     async def _watch(self, store: QueueStore) -> None:
-        """What another process made ready, those who wait here shall know."""
+        """What another process made ready, those who wait here shall know; and what it left to be done shall be done."""
+        patience = _REFRESH.total_seconds()
+        looked = time.monotonic()
         while True:
             try:
                 await store.changed(_REFRESH)
                 await self._directory.refresh()
+                if time.monotonic() - looked >= patience:
+                    looked = time.monotonic()
+                    await self._look_at(store)
             except RedriveError as error:
                 log.error("queues cannot be watched: %s", error)
-                await asyncio.sleep(_REFRESH.total_seconds())
+                await asyncio.sleep(patience)
             for line in self._directory.lines:
                 if len(line.room) and any(part.store is store for part in line.parts):
                     line.room.wake()
+
+    async def _look_at(self, store: QueueStore) -> None:
+        stuck = self._stuck.get(store, set())
+        for due in await store.next_due(limit=_AT_A_TIME + len(stuck)):
+            if due not in stuck:
+                self.due(due.at_us)
+                return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from zlib import crc32
 
 from msgspec import Struct
@@ -23,6 +24,26 @@ class Part(Struct, frozen=True):
     shard: Shard
 
 
+class Burials:
+    """One after another: two at the same time might send what died to a dead queue in another store, and again when it was worked
+    off there meanwhile. Who comes while one is under way shares the next with all who come then."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._is_done = False
+
+    async def share(self, bury: Callable[[], Awaitable[bool]]) -> bool:
+        """The answer of a burial that began after this was called."""
+        wanted = self._begun + 1
+        async with self._turn:
+            if self._begun < wanted:
+                self._begun += 1
+                self._is_done = False
+                self._is_done = await bury()
+            return self._is_done
+
+
 class Line:
     """One queue of the catalogue. Made anew when its definition changes; those who wait move over."""
 
@@ -35,6 +56,7 @@ class Line:
         self.parts = [Part(stores[name], _shard(queue, name, is_dead_queue)) for name in dict.fromkeys(queue.partitions)]
         self.only = self.parts[0] if len(self.parts) == 1 else None
         self.room: WaitingRoom = line.room if line else WaitingRoom()
+        self.burials: Burials = line.burials if line else Burials()
         self.producing = 0
         self.settling = 0
         self.failures: dict[int, int] = line.failures if line else {}

@@ -170,12 +170,16 @@ class Queues(Defining, Stored):
         part = await self._part(name, partition)
         checks.request_timeout(timeout)
         checks.ids(ids, "complete")
+        line = await self._line(name)
+        line.settling += 1
         try:
             await part.store.complete(part.shard, partition, ids, now=self._clock.now())
         except NotLeased as error:
             raise NotLeased(error.id, f"item(s) cannot be completed; '{error.id}' is not marked as leased") from None
+        finally:
+            line.settling -= 1
         if part.shard.is_ordered:
-            (await self._line(name)).room.wake()
+            line.room.wake()
 
     async def retry(self, name: str, partition: int, items: Sequence[Again]) -> None:
         """Leased items were not worked off: back to the queue, now or later, or given up on. All of them or none."""
@@ -185,11 +189,14 @@ class Queues(Defining, Stored):
         if len(items) > checks.MOST_ITEMS:
             raise QueueRefused(f"items is invalid; max_retry_batch_size is {checks.MOST_ITEMS} but received {len(items)}")
         checks.each_id([item.id for item in items])
+        line = await self._line(name)
+        line.settling += 1
         try:
             swept = await part.store.retry(part.shard, partition, items, now=self._clock.now())
         except NotLeased as error:
             raise NotLeased(error.id, f"item(s) cannot be retried; '{error.id}' is not marked as leased") from None
-        line = await self._line(name)
+        finally:
+            line.settling -= 1
         if swept.dying:
             await self._bury(line)
         for item in items:

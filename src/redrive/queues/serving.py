@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from redrive.model.errors import QueueBusy, QueueClosing
+from redrive.model.errors import AnswerLost, QueueClosing
 from redrive.ports.queues import QueueStore
 from redrive.queues import checks
 from redrive.queues.bury import bury
@@ -108,4 +108,4 @@ class Serving:
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
-            raise QueueBusy("request timeout; the store did not answer, try again") from None
+            raise AnswerLost("request timeout; the store did not answer, and it may have been done") from None

@@ -45,10 +45,10 @@ _STATUS: dict[str, tuple[int, int]] = {
 }
 
 
-def exit_status(error: RedriveError) -> int:
+def exit_status(error: RedriveError | type[RedriveError]) -> int:
     """0 done, 1 failed, 2 usage."""
     return _STATUS.get(error.code, (FAILED, 500))[0]
 
 
-def http_status(error: RedriveError) -> int:
+def http_status(error: RedriveError | type[RedriveError]) -> int:
     return _STATUS.get(error.code, (FAILED, 500))[1]

@@ -36,13 +36,16 @@ def info(queue: Queue) -> m.QueueInfo:
 
 def more_info(queue: Queue) -> m.MoreQueueInfo:
     plain = info(queue)
-    return m.MoreQueueInfo(
+    more = m.MoreQueueInfo(
         **{name: getattr(plain, name) for name in plain.__struct_fields__},
         ordered=queue.ordered,
         dedupe_window=written(queue.dedupe) if queue.dedupe else "",
-        rate=queue.rate,
         storage=list(queue.partitions),
     )
+    if queue.rate:
+        # Set only then, for a zero that was worked out would be written.
+        more.rate = queue.rate
+    return more
 
 
 def queue(told: m.MoreQueueInfo) -> Queue:

@@ -9,8 +9,9 @@ import click
 
 from redrive import wiring
 from redrive.model.counted import counted
+from redrive.model.queue import leading_to
 from redrive.serve.cli.acts import say
-from redrive.serve.cli.options import config_option, json_option, loaded, store_option
+from redrive.serve.cli.options import config_option, json_option, loaded, store_option, yes_option
 from redrive.serve.cli.peek import queue_named
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
@@ -19,17 +20,18 @@ from redrive.settings import Settings, masked
 @click.command("collect")
 @click.argument("where", metavar="queue:NAME")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
+@yes_option
 @json_option
 @store_option
 @config_option
-def command(where: str, limit: int | None, as_json: bool, store: str | None, config: Path | None) -> None:
+def command(where: str, limit: int | None, yes: bool, as_json: bool, store: str | None, config: Path | None) -> None:
     """Move letters from a dead queue into the store, where they can be searched, grouped, repaired and sent back.
 
     A letter leaves its queue only when the store has it. One that redrive had sent back, and that died again, is the same letter,
     reopened. Cut short, it is simply started again.
     """
     name, settings = queue_named(where), loaded(store, config).settings
-    moved = asyncio.run(_collect(name, settings, limit))
+    moved = asyncio.run(_collect(name, settings, limit, is_sure=yes))
     if as_json:
         click.echo(to_json({"collected": moved, "queue": name}))
     elif moved:
@@ -38,9 +40,14 @@ def command(where: str, limit: int | None, as_json: bool, store: str | None, con
         say(f"There is nothing to collect in {where}.")
 
 
-async def _collect(name: str, settings: Settings, limit: int | None) -> int:
+async def _collect(name: str, settings: Settings, limit: int | None, *, is_sure: bool) -> int:
     from redrive.queues import opening
     from redrive.queues.collect import collect
 
     async with wiring.connect(settings) as dlq:
-        return await collect(dlq, opening.beside(dlq, settings), name, limit=limit)
+        queues = opening.beside(dlq, settings)
+        if not is_sure and not leading_to(name, await queues.queues()):
+            raise click.UsageError(
+                f"'{name}' is no queue's dead queue: what waits there may be work that nobody has tried. Say --yes to collect it."
+            )
+        return await collect(dlq, queues, name, limit=limit)

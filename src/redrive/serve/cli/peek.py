@@ -54,7 +54,7 @@ async def _read(name: str, settings: Settings, most: int | None) -> tuple[list[L
     async with wiring.connect(settings) as dlq:
         queues = opening.beside(dlq, settings)
         letters: list[Letter] = []
-        async for letter in collect.peeked(queues, name, dlq.namespace):
+        async for letter in collect.peeked(dlq, queues, name):
             letters.append(dlq.shown(letter))
             if len(letters) == most:
                 break

@@ -61,7 +61,10 @@ def _settings_options(*, is_new: bool) -> Callable[[F], F]:
         click.option("--lease-timeout", type=Duration(), metavar="DURATION", help=f"How long a lease lasts.{default('1m')}"),
         click.option("--expire-timeout", type=Duration(), metavar="DURATION", help=f"How long an item may wait.{default('24h')}"),
         click.option(
-            "--max-attempts", type=click.IntRange(0, _MOST), metavar="N", help="Give an item up after so many; 0: never."
+            "--max-attempts",
+            type=click.IntRange(0, _MOST),
+            metavar="N",
+            help="Give an item up when it failed more often; 0: never.",
         ),
         click.option(
             "--dead-queue",
@@ -103,7 +106,7 @@ def create(name: str, place: Place, as_json: bool, **given: Any) -> None:
 
     made = place.within(make, name)
     _show(made, as_json=as_json)
-    if not made.queue.dead_queue and not as_json:
+    if not made.queue.dead_queue and not as_json and not name.endswith("-dead"):
         say("\nItems that are given up on or expire will be deleted. To keep them, give it a dead queue:", "yellow")
         say(f"  redrive queue create {name}-dead\n  redrive queue update {name} --dead-queue {name}-dead")
 

@@ -51,11 +51,14 @@ def _fastest() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _listen_to_housekeeping() -> None:
+_HOUSEKEEPING = ("redrive.retention", "redrive.housekeeper", "redrive.dispatcher")
+
+
+def _listen(*names: str) -> None:
     """What is done behind is announced: here on standard error, unless somebody listens already."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    for name in ("redrive.retention", "redrive.housekeeper", "redrive.dispatcher", "redrive.queues"):
+    for name in names:
         if not (logger := logging.getLogger(name)).hasHandlers():
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
@@ -69,8 +72,7 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
     from redrive.serve.http.server import bound, serve
     from redrive.serve.http.surface import Surface
 
-    if keeps_house:
-        _listen_to_housekeeping()
+    _listen("redrive.queues", *(_HOUSEKEEPING if keeps_house else ()))
     meter = PrometheusMeter()
     async with wiring.connect(settings, meter) as dlq:
         await dlq.letters.check()
