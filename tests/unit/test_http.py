@@ -277,12 +277,13 @@ def test_people_are_told_in_words(tmp_path: Path) -> None:
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
-    first, second = process.stdout.readline(), process.stdout.readline()
+    first, second, third = (process.stdout.readline() for _ in range(3))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=GRACE_SECONDS)
     assert first.startswith("redrive is up on http://")
     assert first.endswith(" with memory:\n")
     assert "/health/ready" in second
+    assert third.startswith("  queues are served under http://")
     assert (out, err, process.returncode) == ("redrive is down.\n", "", 0)
 
 

@@ -48,7 +48,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
 
 def test_no_label_is_an_id_or_a_fingerprint() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
-    assert labels == {"verb", "outcome", "source", "held", "category", "status", "rule", "act", "what"}
+    assert labels == {"verb", "outcome", "source", "held", "category", "status", "rule", "act", "what", "queue", "place"}
 
 
 def _measure(meter: Meter) -> None:

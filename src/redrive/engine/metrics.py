@@ -5,13 +5,14 @@ Labels have few values: never an id, never a fingerprint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
 from redrive.model.census import Backlog
+from redrive.model.item import PartitionStats, Place
 from redrive.model.status import Status
 
 
@@ -137,6 +138,13 @@ LETTERS = Metric(
     labels=("status",),
     unit="{letter}",
 )
+QUEUE_ITEMS = Metric(
+    name="redrive_queue_items",
+    kind=Kind.GAUGE,
+    help="Items in queues, by where they stand: ready, leased, scheduled, behind another of their key, or dying.",
+    labels=("queue", "place"),
+    unit="{item}",
+)
 ALERTS = Metric(
     name="redrive_alerts_total",
     kind=Kind.COUNTER,
@@ -156,6 +164,7 @@ METRICS = (
     LETTERS_RETAINED,
     BACKLOG,
     JOURNAL_LETTERS,
+    QUEUE_ITEMS,
     LETTERS,
     ALERTS,
 )
@@ -165,6 +174,12 @@ def set_letters(meter: Meter, tally: Mapping[str, int]) -> None:
     """Fill the gauge of letters from a store's tally by status; a status that is not in it has none."""
     for status in Status:
         meter.set(LETTERS, tally.get(status.value, 0), status=status.value)
+
+
+def set_queue(meter: Meter, queue: str, partitions: Sequence[PartitionStats]) -> None:
+    """Fill the gauge of a queue's items; one without partitions has none."""
+    for place in Place:
+        meter.set(QUEUE_ITEMS, sum(getattr(one, place.value) for one in partitions), queue=queue, place=place.value)
 
 
 def set_backlog(meter: Meter, backlog: Backlog) -> None:

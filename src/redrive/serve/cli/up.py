@@ -95,6 +95,8 @@ async def _stay_up(settings: Settings, as_json: bool, keeps_house: bool) -> None
                 else:
                     click.echo(f"redrive is up on {address} with {masked(settings.store)}")
                     click.echo(f"  {address}/health/ready   {address}/metrics   Ctrl-C ends it")
+                    if queues:
+                        click.echo(f"  queues are served under {address}/v1/; try: redrive queue ls --endpoint {address}")
                     if keeps_house and settings.retention:
                         click.echo(f"  {_announced(settings.retention)}")
                     for rule in settings.replay if keeps_house else ():
