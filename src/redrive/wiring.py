@@ -173,6 +173,8 @@ def queue_stores(settings: Settings, own: QueueStore | None) -> dict[str, QueueS
     """The stores for queues by name: the store's own first, if it keeps queues, then those of the settings."""
     stores = {} if own is None else {STORE: own}
     for name, url in settings.queues.items():
+        if name == STORE:
+            raise BadSettings(f"'{STORE}' under [queues] is the store of the letters itself; give {masked(url)} another name")
         found = _opened(url).queues
         if found is None:
             raise BadSettings(f"there are no queues at {masked(url)}: the store '{name}' under [queues] keeps none")

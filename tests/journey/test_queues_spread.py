@@ -462,3 +462,10 @@ class TestSettings:
         settings = load({"store": "opensearch://search:9200"}, environ={}, folder=tmp_path).settings
         with pytest.raises(BadSettings, match=r"keeps no queues; name a store for them under \[queues\] in the settings"):
             wiring.queue_stores(settings, None)
+
+    def test_the_name_of_the_store_itself_is_taken(self, tmp_path: Path) -> None:
+        settings = load({"store": "memory:", "queues": "store=memory:"}, environ={}, folder=tmp_path).settings
+        with pytest.raises(
+            BadSettings, match=r"^'store' under \[queues\] is the store of the letters itself; give memory: another"
+        ):
+            wiring.queue_stores(settings, None)

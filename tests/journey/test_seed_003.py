@@ -143,6 +143,15 @@ class TestValidation:
 
         tell(story)
 
+    def test_a_dead_queue_keeps_its_partitions_while_others_lead_to_it(self, tell: Tell) -> None:
+        async def story(use: Use) -> None:
+            await with_dead_queue(use)
+            with pytest.raises(QueueRefused, match=r"'orders-dead' is the dead_queue of 'orders' and keeps items to their"):
+                await use.client.update("orders-dead", partitions=2)
+            assert len((await use.client.update("orders", partitions=2)).partitions) == 2
+
+        tell(story)
+
 
 class TestDeadLetterQueue:
     def test_max_attempts(self, tell: Tell) -> None:

@@ -10,7 +10,7 @@ from redrive.model.errors import QueueRefused
 from redrive.model.queue import Queue
 from redrive.queues import checks
 from redrive.queues.definition import QueueSettings, created, updated
-from redrive.queues.directory import ensure_not_in_use, no_such
+from redrive.queues.directory import ensure_may_grow, ensure_not_in_use, no_such
 from redrive.queues.line import Line
 from redrive.queues.serving import Serving
 
@@ -40,6 +40,8 @@ class Defining(Serving):
             if was is None:
                 raise no_such(name)
             placed = self._directory.placed(settings.get("partitions", 0), was.partitions)
+            if len(placed) > len(was.partitions):
+                ensure_may_grow(name, others)
             became.append(replace(updated(was, settings), partitions=placed))
             return became[-1]
 

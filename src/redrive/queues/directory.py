@@ -121,6 +121,14 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+def ensure_may_grow(name: str, queues: dict[str, Queue]) -> None:
+    """Raise if other queues' dead items come here: what is moved twice must come to the same partition."""
+    if users := leading_to(name, queues.values()):
+        raise QueueRefused(
+            f"partitions is invalid; '{name}' is the dead_queue of '{users[0]}' and keeps items to their partitions"
+        )
+
+
 def ensure_not_in_use(name: str, queues: dict[str, Queue]) -> None:
     """Raise if other queues' dead items come here."""
     if users := leading_to(name, queues.values()):

@@ -5,5 +5,6 @@
 - `points` are where a child can be killed: before, after and amid the verbs of ports.
 - `way` is the way itself, over SQLite; `files` are its ends, a spool and a sink.
 - `law` is what must hold whenever no process lives.
+- `queues` puts such points at the verbs of an item's life in a queue.
 - `journal` is a second way with its own law: the store is down, and letters wait in the journal.
 """
