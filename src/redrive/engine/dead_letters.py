@@ -393,6 +393,8 @@ class DeadLetters(Working):
             await self._alarm.close()
         self.bridge.stop_background()
         await self._errands.stop()
+        if self.queue_store is not None:
+            await self.queue_store.close()
         await self.letters.close()
         if self._journal is not None:
             self._journal.close()

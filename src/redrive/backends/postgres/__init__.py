@@ -26,10 +26,12 @@ def opened(location: str) -> Opened:
     With `partitions=month`, which is chosen when the schema is made, letters lie in a partition for each month that they came
     in: the space of a past month is given back as soon as its last letter is removed.
     """
-    database = Database(address(location))
+    where = address(location)
+    database = Database(where)
     return Opened(
         letters=PostgresLetters(database),
         desk=PostgresDesk(database),
         examine=partial(examine, database),
-        queues=PostgresQueues(database),
+        # By connections of their own: whoever has no queues has no tables for them either.
+        queues=PostgresQueues(Database(where, has_queues=True)),
     )

@@ -19,7 +19,7 @@ from asyncpg.transaction import Transaction
 
 from redrive.backends.postgres.address import Address
 from redrive.backends.postgres.errors import LOST, translated
-from redrive.backends.postgres.schema import ensure_current
+from redrive.backends.postgres.schema import ensure_current, ensure_queues
 from redrive.backends.postgres.tables import Tables
 from redrive.backends.remote.clock import ServerClock
 from redrive.backends.remote.loops import PerLoop
@@ -44,8 +44,9 @@ Connection: TypeAlias = PoolConnectionProxy
 class Database:
     """Where statements go. Safe from several event loops; a forked child connects anew."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, has_queues: bool = False) -> None:
         self.address = address
+        self._has_queues = has_queues
         self.schema = address.schema
         self.tables = Tables(address.schema, address.is_parted)
         self.clock = ServerClock()
@@ -157,6 +158,8 @@ class Database:
             pid, now = await first.fetchrow(f"SELECT pg_backend_pid(), {CLOCK}")
             self.clock.heard(instant(now))
             await ensure_current(first, self.tables, self.address.name)
+            if self._has_queues:
+                await ensure_queues(first, self.tables, self.address.name)
             # A pooler answers the login with a number of its own making.
             return bool(pid != first.get_server_pid())
         finally:

@@ -1,4 +1,7 @@
-"""Install and upgrade of the schema: numbered SQL files, each applied once, all in one transaction under a lock."""
+"""Install and upgrade of the schema: numbered SQL files, each applied once, all in one transaction under a lock.
+
+Letters and desk come with the schema itself; what queues need comes when the first queue is asked for.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,16 @@ _LOCK = 0x72647276
 """Which of the server's advisory locks is ours ("rdrv"); it ends with the transaction, so a pooler may stand in between."""
 
 
+def _texts(folder: str) -> list[tuple[int, str]]:
+    """Number and text of every migration in a folder, in order."""
+    found = (resources.files(__package__) / folder).iterdir()
+    files = sorted((file for file in found if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+
+
 def migrations(*, is_parted: bool = False) -> list[tuple[int, str]]:
-    """Number and text of every migration, in order."""
-    folder = resources.files(__package__) / "migrations"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    texts = [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+    """Those of letters and desk."""
+    texts = _texts("migrations")
     if is_parted:
         number, text = texts[0]
         texts[0] = number, text + (resources.files(__package__) / "parted.sql").read_text()
@@ -47,14 +55,36 @@ async def ensure_current(connection: asyncpg.Connection, tables: Tables, name: s
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             await connection.execute(
                 f"CREATE TABLE {schema}.redrive (is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only), version int NOT NULL,"
-                " is_parted boolean NOT NULL)"
+                " is_parted boolean NOT NULL, queues int NOT NULL DEFAULT 0)"
             )
             await connection.execute(f"INSERT INTO {schema}.redrive (version, is_parted) VALUES (0, {tables.is_parted})")
         await _ensure_same(connection, tables, name)
-        for number, text in known:
-            if number > found:
-                await connection.execute(tables.written(text))
+        await _apply(connection, tables, known, found)
         await connection.execute(f"UPDATE {schema}.redrive SET version = {known[-1][0]}")
+
+
+async def ensure_queues(connection: asyncpg.Connection, tables: Tables, name: str) -> None:
+    """Bring what queues need to this release's, in a schema that is current; or refuse what a newer redrive wrote."""
+    known = _texts("queue_migrations")
+    newest = known[-1][0]
+    sql = f"SELECT queues FROM {tables.schema}.redrive"
+    if await connection.fetchval(sql) == newest:
+        return
+    async with connection.transaction():
+        await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK}, hashtext('{tables.schema}'))")
+        found = await connection.fetchval(sql)
+        if found > newest:
+            raise SchemaTooNew(f"{name} has queues {found} in '{tables.schema}', this redrive knows {newest}; upgrade redrive")
+        await _apply(connection, tables, known, found)
+        await connection.execute(f"UPDATE {tables.schema}.redrive SET queues = {newest}")
+
+
+async def _apply(connection: asyncpg.Connection, tables: Tables, known: list[tuple[int, str]], found: int) -> None:
+    # What functions say is known to be right: they are tested, and reading each anew takes longer than all tables.
+    await connection.execute("SET LOCAL check_function_bodies = off")
+    for number, text in known:
+        if number > found:
+            await connection.execute(tables.written(text))
 
 
 async def _ensure_same(connection: asyncpg.Connection, tables: Tables, name: str) -> None:
