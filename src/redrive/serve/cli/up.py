@@ -19,7 +19,6 @@ from redrive.serve.cli.options import config_option, json_option, loaded, store_
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
 
-
 _GC_THRESHOLD = (20_000, 50, 50)
 
 
