@@ -266,7 +266,7 @@ def test_a_mistake_gets_one_clear_sentence(args: list[str], sentence: str, shell
 
 
 def test_cut_short_in_the_middle_it_goes_on_when_it_is_given_again(shell: Shell) -> None:
-    many = 4000
+    many = 10_000
     append = '[{"op": "add", "path": "/notes/-", "value": 1}]'
     with shell.store() as dlq:
         dlq.hold(

@@ -136,9 +136,8 @@ def test_up_keeps_house_by_the_rules_of_the_settings(shell: Shell) -> None:
         with up(shell) as (first, running):
             assert first.startswith("redrive is up on ")
             assert running.stdout is not None
-            running.stdout.readline()
-            third = running.stdout.readline()
-            assert third == "  2 retention rules run every 10 minutes: old ones; archive: all\n"
+            _, _, fourth = (running.stdout.readline() for _ in range(3))
+            assert fourth == "  2 retention rules run every 10 minutes: old ones; archive: all\n"
             eventually(lambda: not dlq.count())
             running.send_signal(signal.SIGTERM)
             assert running.wait(PATIENCE) == 0
