@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -23,11 +22,7 @@ from redrive.backends.sqlite.letters import SqliteLetters
 from redrive.ports import Desk, LetterStore
 from redrive.testing import DeskOpener, Run
 from tests.contract.redis_places import redis_cluster_letters, redis_letters
-
-
-def own_name(place: Path) -> str:
-    """What keeps this test apart from all others on a server that they share: the name of a schema, or a prefix."""
-    return f"t{sha256(str(place).encode()).hexdigest()[:12]}"
+from tests.contract.schemas import own_name, schema_of
 
 
 def memory_letters(place: Path) -> LetterStore:
@@ -92,7 +87,7 @@ def postgres_desk(place: Path, run: Run) -> Iterator[Desk]:
 
 
 def _postgres(variable: str, place: Path) -> str:
-    return f"{os.environ[variable].partition(':')[2]}?schema={own_name(place)}"
+    return f"{os.environ[variable].partition(':')[2]}?schema={schema_of(place)}"
 
 
 LETTERS = [
