@@ -138,7 +138,7 @@ def test_up_keeps_house_by_the_rules_of_the_settings(shell: Shell) -> None:
             assert running.stdout is not None
             _, _, fourth = (running.stdout.readline() for _ in range(3))
             assert fourth == "  2 retention rules run every 10 minutes: old ones; archive: all\n"
-            eventually(lambda: not dlq.count())
+            eventually(lambda: [row.detail for row in dlq.desk.audit()[:1]] == ["done: 2 removed"])
             running.send_signal(signal.SIGTERM)
             assert running.wait(PATIENCE) == 0
             assert running.stderr is not None
