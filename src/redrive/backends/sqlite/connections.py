@@ -77,8 +77,10 @@ class Connections:
             if self.was_taken_away:
                 self.close()
             if self._writer is None:
-                self._writer = self._opened()
+                opened = self._opened()
+                # In this order: who looks meanwhile, from another thread, must not take the file for one that was taken away.
                 self._file = _identity(self.path)
+                self._writer = opened
             return self._writer
 
     def be_patient(self, *, is_patient: bool) -> None:
