@@ -1,7 +1,7 @@
 """Claim and settle on SQLite, in batches of a hundred, beside bare statements that touch the same rows.
 
 The bare side does what any leased queue must: read the due letters along the index, write their leases and the fence,
-commit; write each letter's new state with its whole blob, remove its lease, commit. It neither decodes nor checks.
+commit; write how each letter stands, remove its lease, commit. It neither decodes nor checks.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from redrive.model.lease import Claim, Due
 from redrive.model.letter import Letter
 from redrive.model.settlement import Completed, Settled, Settlement, settled
 from redrive.model.status import Status
-from redrive.model.stored import stored
+from redrive.model.stored import standing
 
 BATCH = 100
 LEASE = timedelta(minutes=5)
 
-Changes = dict[bytes, tuple[str, int, bytes, bytes]]
-"""For each id: status, instant of the change, the new blob, and the id again."""
+Changes = dict[bytes, tuple[str, int, bytes]]
+"""For each id: status, instant of the change, and how the letter stands then."""
 
 _DUE = (
-    "SELECT l.id, l.data FROM claims c INDEXED BY claims_due JOIN letters l ON l.id = c.id"
-    f" WHERE c.is_due AND c.lane = {LANE.number} AND c.priority = 0 AND c.at <= ? ORDER BY c.at LIMIT ?"
+    "SELECT l.seq, l.id, t.data, l.standing FROM claims c INDEXED BY claims_due JOIN letters l ON l.seq = c.seq"
+    f" JOIN contents t ON t.seq = c.seq WHERE c.is_due AND c.lane = {LANE.number} AND c.priority = 0 AND c.at <= ?"
+    " ORDER BY c.at LIMIT ?"
 )
-_LEASE = "UPDATE claims SET at = ?, token = ?, owner = 'raw', until = ? WHERE id = ?"
-_SETTLE = "UPDATE letters SET status = ?, updated_at = ?, next_retry_at = NULL, data = ? WHERE id = ?"
+_LEASE = "UPDATE claims SET at = ?, token = ?, owner = 'raw', until = ? WHERE seq = ?"
+_SETTLE = "UPDATE letters SET status = ?, updated_at = ?, next_retry_at = NULL, standing = ? WHERE seq = ?"
 
 
 def rows(effort: Effort) -> Iterator[Row]:
@@ -98,7 +99,7 @@ def raw_rate(path: Path, changes: Changes) -> float:
     with Watch() as watch:
         token = now
         while rows := _raw_claim(connection, now, token):
-            _raw_settle(connection, [changes[id] for id, _ in rows])
+            _raw_settle(connection, [(*changes[id], seq) for seq, id in rows])
             token += 1
     (left,) = connection.execute("SELECT count(*) FROM claims").fetchone()
     assert left == 0, left
@@ -106,27 +107,24 @@ def raw_rate(path: Path, changes: Changes) -> float:
     return watch.rate(len(changes))
 
 
-def _raw_claim(connection: sqlite3.Connection, now: int, token: int) -> list[tuple[bytes, bytes]]:
+def _raw_claim(connection: sqlite3.Connection, now: int, token: int) -> list[tuple[int, bytes]]:
     until = now + LEASE // timedelta(microseconds=1)
     connection.execute("BEGIN IMMEDIATE")
     found = connection.execute(_DUE, [now, BATCH]).fetchall()
     connection.execute("UPDATE fence SET token = ?", [token])
-    connection.executemany(_LEASE, [(until, token, until, id) for id, _ in found])
+    connection.executemany(_LEASE, [(until, token, until, seq) for seq, *_ in found])
     connection.execute("COMMIT")
-    return found
+    return [(seq, id) for seq, id, *_ in found]
 
 
-def _raw_settle(connection: sqlite3.Connection, changes: list[tuple[str, int, bytes, bytes]]) -> None:
+def _raw_settle(connection: sqlite3.Connection, changes: list[tuple[str, int, bytes, int]]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(_SETTLE, changes)
-    connection.executemany("DELETE FROM claims WHERE id = ?", [(id,) for *_, id in changes])
+    connection.executemany("DELETE FROM claims WHERE seq = ?", [(seq,) for *_, seq in changes])
     connection.execute("COMMIT")
 
 
 def settled_rows(given: Sequence[Letter]) -> Changes:
     now = datetime.now(UTC)
     outcome = Completed(operation=UUID(int=0))
-    return {
-        letter.id.bytes: (Status.COMPLETED.value, micros(now), stored(settled(letter, outcome, now)), letter.id.bytes)
-        for letter in given
-    }
+    return {letter.id.bytes: (Status.COMPLETED.value, micros(now), standing(settled(letter, outcome, now))) for letter in given}

@@ -14,7 +14,10 @@ from bench.samples import letters
 from redrive.model.query import Field, Is
 from redrive.model.status import Status
 
-_PAGE = "SELECT id, data FROM letters WHERE status = 'pending' ORDER BY dead_lettered_at DESC, id DESC LIMIT 101"
+_PAGE = (
+    "SELECT l.id, t.data, l.standing FROM letters l JOIN contents t ON t.seq = l.seq"
+    " WHERE l.status = 'pending' ORDER BY l.dead_lettered_at DESC, l.id DESC LIMIT 101"
+)
 
 
 def rows(effort: Effort) -> Iterator[Row]:

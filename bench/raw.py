@@ -14,13 +14,26 @@ from typing import Any
 import redrive
 from redrive.backends.sqlite import table as package
 from redrive.model.letter import Letter
+from redrive.model.stored import content
 
-INSERT = f"INSERT INTO letters ({', '.join(package._COLUMNS)}) VALUES ({', '.join('?' * len(package._COLUMNS))})"
+_INSERT = f"INSERT INTO letters ({', '.join(package._COLUMNS)}) VALUES ({', '.join('?' * len(package._COLUMNS))})"
+
+Encoded = tuple[tuple[Any, ...], bytes]
+"""What stands in a letter's first row, but for its number; and its content."""
 
 
-def encoded(letters: Iterable[Letter]) -> list[tuple[Any, ...]]:
+def encoded(letters: Iterable[Letter]) -> list[Encoded]:
     """The rows as the package writes them."""
-    return [package._row(letter) for letter in letters]
+    return [(package._row(0, letter)[1:], content(letter)) for letter in letters]
+
+
+def write(connection: sqlite3.Connection, rows: Sequence[Encoded]) -> int:
+    """Both rows of each letter, within a transaction; the number of the first."""
+    (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'letters'").fetchone()
+    connection.executemany(_INSERT, [(seq, *row) for seq, (row, _) in enumerate(rows, last + 1)])
+    contents = [(seq, data) for seq, (_, data) in enumerate(rows, last + 1)]
+    connection.executemany("INSERT INTO contents (seq, data) VALUES (?, ?)", contents)
+    return int(last) + 1
 
 
 def install(path: Path) -> None:
@@ -37,11 +50,11 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def insert(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], *, batch: int) -> None:
+def insert(connection: sqlite3.Connection, rows: Sequence[Encoded], *, batch: int) -> None:
     """All rows, so many in each transaction."""
     for start in range(0, len(rows), batch):
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(INSERT, rows[start : start + batch])
+        write(connection, rows[start : start + batch])
         connection.execute("COMMIT")
 
 

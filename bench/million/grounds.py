@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import redrive
 from bench import raw
 from bench.harness import Effort, folder
+from redrive.backends.sqlite.query import DATA
 from redrive.engine.dead_letters import DeadLetters
 from redrive.model.instant import micros
 from redrive.model.lane import lane_of
@@ -30,6 +31,10 @@ class Ground(Protocol):
     name: str
     by_age: str
     """What makes a statement go through the letters by their age, where that has to be said."""
+    whole: str
+    """What is selected: a letter's id, and its stored form."""
+    stored_bytes: str
+    """How many bytes the stored forms have on average."""
     url: str
     dlq: DeadLetters
 
@@ -65,6 +70,8 @@ class SqliteGround:
 
     name = "SQLite"
     by_age = "INDEXED BY letters_by_age"
+    whole = f"l.id, {DATA}"
+    stored_bytes = f"SELECT avg(length({DATA})) FROM letters l"
 
     def __init__(self, path: Path, dlq: DeadLetters) -> None:
         self.url = f"sqlite:{path}"
@@ -77,7 +84,7 @@ class SqliteGround:
 
     def pages(self, condition: str) -> list[str]:
         ways = ["", *(f"INDEXED BY letters_by_{name}" for name in ("status", "source", "error"))]
-        return [f"SELECT l.id, l.data FROM letters l {way} WHERE {condition} {NEWEST}" for way in ways]
+        return [f"SELECT {self.whole} FROM letters l {way} WHERE {condition} {NEWEST}" for way in ways]
 
     def worded(self, word: str, where: Where) -> tuple[str, str]:
         if where is Where.MESSAGE:
@@ -85,19 +92,26 @@ class SqliteGround:
         return "letters l JOIN letter_texts ON letter_texts.rowid = l.seq", f"letter_texts MATCH 'body : \"{word}\"'"
 
     def encoded(self, batches: Sequence[Sequence[Letter]]) -> Any:
-        return [(raw.encoded(batch), [_claim(letter) for letter in _planned(batch)]) for batch in batches]
+        return [
+            (raw.encoded(batch), [(place, _claim(letter)) for place, letter in enumerate(batch) if _is_planned(letter)])
+            for batch in batches
+        ]
 
     async def insert(self, rows: Any) -> None:
         for written, claims in rows:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany(raw.INSERT, written)
-            self._connection.executemany("INSERT INTO claims (id, lane, priority, at, is_due) VALUES (?, ?, ?, ?, 1)", claims)
+            first = raw.write(self._connection, written)
+            due = [(first + place, *claim) for place, claim in claims]
+            self._connection.executemany(
+                "INSERT INTO claims (seq, id, lane, priority, at, is_due) VALUES (?, ?, ?, ?, ?, 1)", due
+            )
             self._connection.execute("COMMIT")
 
     async def remove(self, given: Sequence[Letter]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
-        for name in ("letters", "claims"):
-            self._connection.executemany(f"DELETE FROM {name} WHERE id = ?", [(letter.id.bytes,) for letter in given])
+        ids = [(letter.id.bytes,) for letter in given]
+        for name in ("claims", "contents", "letters"):
+            self._connection.executemany(f"DELETE FROM {name} WHERE seq = (SELECT seq FROM letters WHERE id = ?)", ids)
         self._connection.execute("COMMIT")
 
     async def rest(self) -> None:
@@ -115,7 +129,7 @@ class SqliteGround:
             elif name in indexes or name.startswith("message_words"):
                 part = "indexes"
             else:
-                part = "letters" if name == "letters" else "rest"
+                part = "letters" if name in ("letters", "contents") else "rest"
             sizes[part] += pages * page
         logs = self._path.with_name(f"{self._path.name}-wal")
         sizes["file"] = self._path.stat().st_size + (logs.stat().st_size if logs.exists() else 0)
@@ -130,6 +144,8 @@ class PostgresGround:
 
     name = "PostgreSQL"
     by_age = ""
+    whole = "l.id, l.data"
+    stored_bytes = "SELECT avg(length(data)) FROM letters"
 
     def __init__(self, url: str, dlq: DeadLetters, connection: Any) -> None:
         from redrive.backends.postgres import rows
@@ -154,7 +170,7 @@ class PostgresGround:
     def pages(self, condition: str) -> list[str]:
         ways = ["", " AND left(source, 64) = left($3, 64)", " AND left(error_name, 64) = left($4, 64)"]
         ways.append("".join(ways))
-        return [f"SELECT l.id, l.data FROM letters l WHERE {condition}{way} {NEWEST}" for way in ways]
+        return [f"SELECT {self.whole} FROM letters l WHERE {condition}{way} {NEWEST}" for way in ways]
 
     def worded(self, word: str, where: Where) -> tuple[str, str]:
         if where is Where.MESSAGE:
@@ -193,8 +209,8 @@ class PostgresGround:
         return sizes
 
 
-def _planned(batch: Sequence[Letter]) -> Iterator[Letter]:
-    return (letter for letter in batch if letter.status == "pending" and letter.retry.next_retry_at is not None)
+def _is_planned(letter: Letter) -> bool:
+    return letter.status == "pending" and letter.retry.next_retry_at is not None
 
 
 def _claim(letter: Letter) -> tuple[Any, ...]:

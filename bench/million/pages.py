@@ -47,7 +47,7 @@ class Pages:
                 f"body-{key}",
                 f"page of a {key} word in bodies, newest first",
                 self._rounds.find(Text(word, Where.BODY)),
-                self._rounds.fetch(f"SELECT l.id, l.data FROM {source} WHERE {has} {NEWEST}"),
+                self._rounds.fetch(f"SELECT {self._ground.whole} FROM {source} WHERE {has} {NEWEST}"),
                 note=word,
             )
 
@@ -69,7 +69,8 @@ class Pages:
     async def _either(self) -> Cost:
         statuses = await common(self._store, Field.STATUS)
         either = [
-            f"SELECT l.id, l.data FROM letters l {way} WHERE l.status IN ($1, $2) {NEWEST}" for way in ("", self._ground.by_age)
+            f"SELECT {self._ground.whole} FROM letters l {way} WHERE l.status IN ($1, $2) {NEWEST}"
+            for way in ("", self._ground.by_age)
         ]
         return await self._rounds.beside_raw(
             "page-either",
@@ -83,8 +84,8 @@ class Pages:
     async def _by_word(self, key: str, word: str, values: Sequence[str], query: Query) -> AsyncIterator[Cost]:
         text = Text(word)
         source, has = self._ground.worded(word, Where.MESSAGE)
-        filtered = f"SELECT l.id, l.data FROM {source} WHERE {has} AND {_prefixed(_PAGE)} {NEWEST}"
-        alone = f"SELECT l.id, l.data FROM {source} WHERE {has} "
+        filtered = f"SELECT {self._ground.whole} FROM {source} WHERE {has} AND {_prefixed(_PAGE)} {NEWEST}"
+        alone = f"SELECT {self._ground.whole} FROM {source} WHERE {has} "
         yield await self._rounds.beside_raw(
             f"page-{key}",
             f"page of 100: the four fields and a {key} word",

@@ -46,7 +46,7 @@ class Storage:
         """Bytes a letter, and what they are for."""
         sizes = await self._ground.sizes()
         indexed = max(1, self._filled.held - (await self._store.tidy(0)).texts)
-        ((data,),) = await self._ground.fetch("SELECT avg(length(data)) FROM letters")
+        ((data,),) = await self._ground.fetch(self._ground.stored_bytes)
         texts = sizes["texts"] / indexed
         whole = (sizes["letters"] + sizes["indexes"] + sizes["rest"]) / self._filled.held + texts
         note = f"file {sizes['file'] / 1e6:,.1f} MB"

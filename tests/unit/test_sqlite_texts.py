@@ -125,10 +125,10 @@ def test_an_index_of_letters_that_are_gone_is_made_anew_while_it_is_searched(sto
         connection.execute("INSERT INTO former_texts (former_texts) VALUES ('integrity-check')")
 
 
-def test_the_log_is_copied_behind_and_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_copied_behind_and_begins_anew(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (connections, checkpoints):
         monkeypatch.setattr(module, "LOG_BYTES", 200_000)
-    log = tmp_path / "letters.db-wal"
+    log = disk / "letters.db-wal"
     copied: list[str] = []
     copy = checkpoints.Checkpoints._copied
 
@@ -137,7 +137,7 @@ def test_the_log_is_copied_behind_and_begins_anew(tmp_path: Path, monkeypatch: p
         return copy(self)
 
     monkeypatch.setattr(checkpoints.Checkpoints, "_copied", told)
-    with redrive.blocking.open(f"sqlite:{tmp_path / 'letters.db'}") as dlq:
+    with redrive.blocking.open(f"sqlite:{disk / 'letters.db'}") as dlq:
         longest = 0
         for number in range(200):
             dlq.letters.put([letter(str(number), body=b"x" * 20_000)])

@@ -9,10 +9,13 @@ from uuid import RFC_4122, UUID, uuid4
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import msgpack
+from msgspec.structs import replace
 
 from redrive import Attempt, Category, Failure, Letter, Origin, RetryPlan, SchemaTooNew, Status, StoreCorrupt
 from redrive.model.letter import BodyRef, Cause, Original, RedriveMark, letter_id
-from redrive.model.stored import SCHEMA, restored, stored
+from redrive.model.settlement import Completed, Postponed, Redriven, Released, settled
+from redrive.model.stored import SCHEMA, content, restored, standing, stored, with_room
 
 NOW = datetime(2026, 1, 31, 12, 30, 15, 123456, tzinfo=UTC)
 
@@ -82,6 +85,42 @@ def test_every_field_of_the_full_letter_differs_from_its_default() -> None:
 @pytest.mark.parametrize("letter", [SMALL, FULL], ids=["small", "full"])
 def test_a_letter_comes_back_as_it_was(letter: Letter) -> None:
     assert restored(stored(letter)) == letter
+
+
+@pytest.mark.parametrize("letter", [SMALL, FULL], ids=["small", "full"])
+def test_its_two_parts_are_it_when_they_are_joined(letter: Letter) -> None:
+    assert restored(content(letter) + standing(letter)) == letter
+
+
+@pytest.mark.parametrize("now", [SMALL, FULL], ids=["to defaults", "to other values"])
+@pytest.mark.parametrize("before", [SMALL, FULL], ids=["of a small letter", "of a full letter"])
+def test_the_first_part_may_stay_when_the_standing_changes(before: Letter, now: Letter) -> None:
+    after = replace(before, status=now.status, updated_at=now.updated_at, retry=now.retry, redrive=now.redrive)
+    assert restored(content(before) + standing(after)) == after
+
+
+def test_what_ends_a_claim_without_a_failure_changes_the_standing_alone() -> None:
+    outcomes = (Completed(operation=UUID(int=7)), Redriven(), Released(), Postponed(until=NOW, why="a breaker is open"))
+    for outcome in outcomes:
+        after = settled(FULL, outcome, NOW + timedelta(seconds=1))
+        assert restored(content(FULL) + standing(after)) == after
+
+
+@pytest.mark.parametrize("fields", [0, 1, 11, 12, 15, 16, 300])
+def test_a_map_has_room_for_more_fields_however_many_it_has(fields: int) -> None:
+    packed = msgpack.encode({str(number): number for number in range(fields)})
+    more = msgpack.encode("more") + msgpack.encode(1) + msgpack.encode("0") + msgpack.encode("later")
+    assert msgpack.decode(with_room(packed, 2) + more) == {
+        **{str(number): number for number in range(fields)},
+        "more": 1,
+        "0": "later",
+    }
+
+
+def test_a_part_alone_is_called_corrupt() -> None:
+    for data in (content(SMALL), content(FULL)[:-1] + standing(FULL), content(FULL) + standing(FULL)[:-1]):
+        with pytest.raises(StoreCorrupt, match="a stored letter"):
+            restored(data)
 
 
 def test_the_first_byte_numbers_the_form() -> None:

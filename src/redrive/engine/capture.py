@@ -45,7 +45,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
     """
     occurrence = occurrence or minted()
     own_id, generation = _identified(message, labels, str(occurrence))
-    history = tuple(
+    history = [
         Attempt(
             at=one.at,
             occurrence=occurrence,
@@ -55,7 +55,7 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
             generation=generation,
         )
         for one in tries
-    )
+    ]
     plan = _begun(labels.retry, now)
     is_exhausted = plan.max_retries is not None and plan.retry_count >= plan.max_retries
     first_at = tries[0].at - (tries[0].took or timedelta())
@@ -67,13 +67,13 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
         generation=generation,
         body=message.body,
         content_type=message.content_type,
-        headers=tuple((clean(name), value) for name, value in message.headers),
+        headers=tuple([(clean(name), value) for name, value in message.headers]) if message.headers else (),
         key=message.key,
         kind=message.kind,
         reference=message.reference,
         origin=message.origin,
         failure=tries[-1].failure,
-        history=history,
+        history=tuple(history),
         first_received_at=first_at if message.received_at is None else aware(message.received_at),
         dead_lettered_at=now,
         updated_at=now,
@@ -87,6 +87,8 @@ def captured(message: Message, tries: Sequence[Try], labels: Labels, *, now: dat
 def _identified(message: Message, labels: Labels, minted: str) -> tuple[str, int]:
     """The message's id at its source, and the generation that its failure opens."""
     own = clean(message.id) if message.id is not None else None
+    if not message.headers:  # where redrive's marks would be
+        return own if own is not None else minted, 1
     for candidate in (own, message.redrive_source_id):
         if candidate is not None and letter_id(labels.namespace, labels.source, candidate) == message.redrive_id:
             return candidate, message.generation + 1

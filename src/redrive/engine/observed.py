@@ -146,7 +146,7 @@ class ObservedLetters:
         while True:
             tries += 1
             try:
-                return await (self._measured(verb, call()) if self._telemetry.meters else call()), tries
+                return await (call() if self._telemetry.is_silent else self._measured(verb, call())), tries
             except RedriveError as error:
                 is_unknown |= isinstance(error, AnswerLost)
                 pause = self._pause(error, tries, time.monotonic() - started)

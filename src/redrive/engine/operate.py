@@ -37,7 +37,7 @@ from redrive.ports.inline import pause
 from redrive.ports.letters import LetterStore
 from redrive.ports.transport import Transport
 
-_PARTS = 3
+_PARTS = 2
 """A batch is under way in so many parts where nothing says how fast to go: while one is sent, another is written down."""
 _SMALL = 30
 """A batch that is not worth it."""
@@ -202,13 +202,14 @@ class Runner:
     async def _batch(self, rows: Sequence[LedgerRow]) -> None:
         """Claim, send and settle some letters; say why others were not sent."""
         await self._look()
-        by_letter = {row.letter: row for row in rows}
-        free = await out_of_quarantine(self._store, by_letter) if self.operation.is_by_rule else tuple(by_letter)
+        by_letter = {row.letter.int: row for row in rows}
+        ids = [row.letter for row in by_letter.values()]
+        free = await out_of_quarantine(self._store, ids) if self.operation.is_by_rule else tuple(ids)
         claimed = await self._store.claim(Claim(owner=self._owner, lease=self._lease, what=free, limit=len(by_letter)))
         ready: list[Addressed] = []
         refused: list[tuple[LedgerRow, Claimed, str]] = []
         for one in claimed:
-            row = by_letter.pop(one.letter.id)
+            row = by_letter.pop(one.letter.id.int)
             target = self._addresses.of(one.letter)
             why = self._why_not(row, one.letter, target)
             if why or target is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,36 @@ _SCOPE = "redrive"
 _MISSING = "OpenTelemetry needs opentelemetry-api; pip install 'redrive[otel]'"
 
 
-class OtelMeter:
+_API = ("opentelemetry.metrics", "opentelemetry.trace")
+_LOOK_SECONDS = 0.1
+
+
+class _Hearing:
+    """Does the process have a provider of its own? Those that come with the API drop what they are told, which takes them longer
+    than all that there is to be told of. One may be set up at any time."""
+
+    def __init__(self, provider: Callable[[], object]) -> None:
+        self._provider = provider
+        self._is_heard = False
+        self._next_look = 0.0
+
+    @property
+    def is_heard(self) -> bool:
+        if not self._is_heard and (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            self._is_heard = not type(self._provider()).__module__.startswith(_API)
+        return self._is_heard
+
+
+class OtelMeter(_Hearing):
     """Hands measurements to a meter provider, the process's own unless one is given."""
 
     def __init__(self, provider: MeterProvider | None = None) -> None:
         try:
-            from opentelemetry.metrics import get_meter
+            from opentelemetry.metrics import get_meter, get_meter_provider
         except ImportError as error:
             raise MissingExtra(_MISSING) from error
+        super().__init__(get_meter_provider if provider is None else lambda: provider)
         meter = get_meter(_SCOPE, __version__, provider)
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -53,7 +76,7 @@ class OtelMeter:
         self._gauges[metric.name].set(value, labels)
 
 
-class OtelTracer:
+class OtelTracer(_Hearing):
     """Starts spans with a tracer provider, the process's own unless one is given."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
@@ -61,6 +84,7 @@ class OtelTracer:
             from opentelemetry import trace
         except ImportError as error:
             raise MissingExtra(_MISSING) from error
+        super().__init__(trace.get_tracer_provider if provider is None else lambda: provider)
         self._trace = trace
         self._tracer = trace.get_tracer(_SCOPE, __version__, provider)
 

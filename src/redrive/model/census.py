@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from redrive.model.hours import HOUR
+from redrive.model.hours import hour_of
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
 from redrive.model.query import TALLIED, Field, Is, Op, Query, conjuncts
@@ -58,11 +58,11 @@ def kind_of(letter: Letter) -> Kind:
     return Kind(
         letter.namespace,
         letter.source,
-        failure.category.value,
+        failure.category._value_,  # `value` of an enum is slow, and this is done for every letter
         failure.type,
         letter.retry.policy,
-        letter.status.value,
-        micros(letter.dead_lettered_at) // HOUR,
+        letter.status._value_,
+        hour_of(letter.dead_lettered_at),
         failure.fingerprint,
     )
 
@@ -172,7 +172,7 @@ class Census:
         is_alike = after.failure is before.failure and after.retry.policy == before.retry.policy
         if is_alike and after.dead_lettered_at is before.dead_lettered_at:
             # The usual case, a thousand times over: only its status, or nothing that counts, is another.
-            self._moves[kind_of(before), after.status.value] += 1
+            self._moves[kind_of(before), after.status._value_] += 1
             return
         old, new = kind_of(before), kind_of(after)
         if old.group == new.group and before.dead_lettered_at == after.dead_lettered_at:

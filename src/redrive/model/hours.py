@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
-from redrive.model.instant import instant, micros
+from redrive.model.instant import EPOCH, instant, micros
 
 HOUR = 3_600_000_000
 """An hour in microseconds."""
+
+_EPOCH_DAY = EPOCH.toordinal()
 
 SHOWN = 24
 """Hours that a group's sparkline shows."""
@@ -16,6 +18,8 @@ SHOWN = 24
 
 def hour_of(moment: datetime) -> int:
     """The number of the hour that an instant lies in, counted from 1970."""
+    if moment.tzinfo is UTC:  # as stores have it: twice as fast
+        return (moment.toordinal() - _EPOCH_DAY) * 24 + moment.hour
     return micros(moment) // HOUR
 
 

@@ -27,8 +27,9 @@ class Claimed(Struct, frozen=True, kw_only=True, gc=False):
 
     letter: Letter
     lease: Lease
-    stored: Letter | None = None
-    """As it is when nobody holds it, where the store has that at hand: who ends the claim with it spares the store a second look."""
+    known: tuple[int, Letter] | None = None
+    """The letter as it is when nobody holds it, with its store's number for it, where the store has these at hand: who ends the claim
+    with them spares the store a second look."""
 
 
 class Due(Struct, frozen=True, gc=False):

@@ -57,8 +57,9 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     token: int
     generation: int
     outcome: Outcome
-    stored: Letter | None = None
-    """The letter as it was stored when it was claimed, for a store that made it known then. It looks whether that still holds."""
+    known: tuple[int, Letter] | None = None
+    """The letter as it was when it was claimed, with its number, for a store that made these known then. It looks whether that still
+    holds."""
 
     @classmethod
     def of(cls, lease: Lease, outcome: Outcome) -> Settlement:
@@ -68,7 +69,7 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     def ending(cls, claimed: Claimed, outcome: Outcome) -> Settlement:
         """The end of this claim."""
         lease = claimed.lease
-        return cls(id=lease.id, token=lease.token, generation=lease.generation, outcome=outcome, stored=claimed.stored)
+        return cls(id=lease.id, token=lease.token, generation=lease.generation, outcome=outcome, known=claimed.known)
 
 
 class Settled(StrEnum):
@@ -121,7 +122,9 @@ def settled(letter: Letter, outcome: Outcome, now: datetime) -> Letter:
 
 
 def _planned(letter: Letter, at: datetime | None, why: str = "") -> RetryPlan:
-    return replace(letter.retry, next_retry_at=at, waits_for=why)
+    retry = letter.retry
+    is_so = retry.next_retry_at is at is None and retry.waits_for == why
+    return retry if is_so else replace(retry, next_retry_at=at, waits_for=why)
 
 
 def _marked(letter: Letter, operation: UUID | None, now: datetime) -> RedriveMark:

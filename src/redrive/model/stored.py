@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from msgspec import DecodeError, ValidationError, msgpack
+from datetime import datetime
+
+from msgspec import DecodeError, Struct, ValidationError, msgpack
 
 from redrive.model.errors import NotHeld, SchemaTooNew, StoreCorrupt
-from redrive.model.letter import Letter
+from redrive.model.letter import Letter, RedriveMark, RetryPlan
+from redrive.model.status import Status
 
 SCHEMA = 1
 
 _MARK = bytes([SCHEMA])
 _encode = msgpack.Encoder(uuid_format="bytes").encode
 _decoders = {1: msgpack.Decoder(Letter).decode}
+
+_SMALL_MAP, _MAP = 0x80, 0xDE
+"""How msgpack begins a map: of up to fifteen fields, with their number added; of any, with the number behind it."""
+
+
+class _Standing(Struct, frozen=True, gc=False):
+    """What the end of a claim changes in a letter that did not fail again. All of it is always written, defaults included."""
+
+    status: Status
+    updated_at: datetime
+    retry: RetryPlan
+    redrive: RedriveMark
+
+
+_STANDING_FIELDS = len(_Standing.__struct_fields__)
 
 
 def stored(letter: Letter) -> bytes:
@@ -20,6 +38,27 @@ def stored(letter: Letter) -> bytes:
         return _MARK + _encode(letter)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise NotHeld(f"letter {letter.id} holds a value that cannot be stored: {error}") from error
+
+
+def content(letter: Letter) -> bytes:
+    """The first part of the letter's stored form, for a store that keeps it in two: with `standing` behind it, it is whole.
+
+    It may stay as it is when only the standing changes: that is a map's last fields, and of two that have the same name the later
+    counts.
+    """
+    return _MARK + with_room(stored(letter)[1:], _STANDING_FIELDS)
+
+
+def with_room(packed: bytes, more: int) -> bytes:
+    """A map in msgpack that says of itself that so many more fields follow."""
+    first = packed[0]
+    number, start = (int.from_bytes(packed[1:3]), 3) if first == _MAP else (first - _SMALL_MAP, 1)
+    return b"%c%b%b" % (_MAP, (number + more).to_bytes(2), packed[start:])
+
+
+def standing(letter: Letter) -> bytes:
+    """The second part: how the letter stands."""
+    return _encode(_Standing(letter.status, letter.updated_at, letter.retry, letter.redrive))[1:]
 
 
 def restored(data: bytes) -> Letter:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from redrive.backends.sqlite import claims, counts, table, texts
 from redrive.backends.sqlite.plan import planned, planned_among
+from redrive.backends.sqlite.rows import Numbered
 from redrive.model import changes
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
@@ -24,8 +26,13 @@ from redrive.model.letter import Letter
 from redrive.model.query import Query, bounded
 from redrive.model.texts import reads_otherwise
 
-Changed = tuple[Letter, Letter]
-"""A letter as it was, and as it is then."""
+
+class Changed(NamedTuple):
+    """A letter as it was, and as it is then."""
+
+    seq: int
+    before: Letter
+    after: Letter
 
 
 def put(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Letter], datetime]]) -> list[list[Held]]:
@@ -33,11 +40,11 @@ def put(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Letter
     written: dict[UUID, Letter] = {}
     answers = [_decided(changes.arrivals(written, letters, now), written).answers for letters, now in requests]
     # As if all were new, which is the usual case; what becomes of those that were not is decided once more.
-    known = table.insert(connection, list(written.values()))
+    new, known = table.insert(connection, list(written.values()))
     changed: dict[UUID, Letter] = {}
     reopened: set[UUID] = set()
     if known:
-        latest = dict(known)
+        latest = {id: letter for id, (_, letter) in known.items()}
         for answer, (letters, now) in zip(answers, requests, strict=True):
             again = [(number, letter) for number, letter in enumerate(letters) if letter.id in known]
             decided = _decided(changes.arrivals(latest, [letter for _, letter in again], now), latest)
@@ -45,17 +52,17 @@ def put(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Letter
             reopened |= decided.reopened
             for (number, _), held in zip(again, decided.answers, strict=True):
                 answer[number] = held
-        overwrite(connection, [(known[id], letter) for id, letter in changed.items()])
-        claims.unclaim(connection, [id.bytes for id in reopened])
-    new = [letter for id, letter in written.items() if id not in known]
-    claims.schedule(connection, [*new, *(changed[id] for id in reopened)])
-    _count(connection, [(known[id], letter) for id, letter in changed.items()], new)
+    pairs = [Changed(*known[id], letter) for id, letter in changed.items()]
+    overwrite(connection, pairs)
+    claims.unclaim(connection, [known[id].seq for id in reopened])
+    claims.schedule(connection, [*new, *(Numbered(known[id].seq, changed[id]) for id in reopened)])
+    _count(connection, pairs, [letter for _, letter in new])
     return answers
 
 
 def amend(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Amendment], datetime]]) -> list[list[Amended]]:
     """Change letters that nobody holds."""
-    holdings = table.load_held(connection, {amendment.id for amendments, _ in requests for amendment in amendments})
+    holdings, numbers = table.load_held(connection, {one.id for amendments, _ in requests for one in amendments})
     before = {id: holding.letter for id, holding in holdings.items()}
     changed: dict[UUID, Letter] = {}
     answers = []
@@ -64,10 +71,10 @@ def amend(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Amen
         holdings |= {id: replace(holdings[id], letter=letter) for id, letter in decided.letters.items()}
         changed |= decided.letters
         answers.append(decided.answers)
-    pairs = [(before[id], letter) for id, letter in changed.items()]
+    pairs = [Changed(numbers[id], before[id], letter) for id, letter in changed.items()]
     overwrite(connection, pairs)
-    claims.unclaim(connection, [id.bytes for id in changed])
-    claims.schedule(connection, changed.values(), holdings)
+    claims.unclaim(connection, [one.seq for one in pairs])
+    claims.schedule(connection, [Numbered(one.seq, one.after) for one in pairs], holdings)
     _count(connection, pairs)
     return answers
 
@@ -79,11 +86,11 @@ def purge(
     answers = []
     for (query, limit, among), now in requests:
         plan = planned(connection, query, now) if among is None else planned_among(among, query, now)
-        letters = table.oldest(connection, plan, micros(now), bounded(limit))
-        keys = [letter.id.bytes for letter in letters]
-        texts.leave(connection, keys)
-        table.remove(connection, keys)
-        claims.unclaim(connection, keys)
+        found = table.oldest(connection, plan, micros(now), bounded(limit))
+        letters, numbers = [letter for _, letter in found], [seq for seq, _ in found]
+        texts.leave(connection, numbers)
+        table.remove(connection, numbers)
+        claims.unclaim(connection, numbers)
         census = Census()
         census.left(letters)
         counts.write(connection, census.change())
@@ -93,14 +100,15 @@ def purge(
 
 def overwrite(connection: sqlite3.Connection, changed: Sequence[Changed]) -> None:
     """Write letters that may differ from what they were in everything."""
-    texts.forget(connection, [before for before, after in changed if reads_otherwise(before, after)])
-    table.overwrite(connection, [after for _, after in changed])
+    if changed:
+        texts.forget(connection, [Numbered(seq, before) for seq, before, after in changed if reads_otherwise(before, after)])
+        table.overwrite(connection, [Numbered(seq, after) for seq, _, after in changed])
 
 
 def _count(connection: sqlite3.Connection, changed: Sequence[Changed], new: Sequence[Letter] = ()) -> None:
     census = Census()
     census.came(new)
-    for before, after in changed:
+    for _, before, after in changed:
         census.changed(before, after)
     counts.write(connection, census.change())
 

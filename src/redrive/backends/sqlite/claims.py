@@ -10,8 +10,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from redrive.backends.sqlite.query import IS_FREE
-from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, update_rows, write_rows
+from redrive.backends.sqlite.query import DATA
+from redrive.backends.sqlite.rows import Numbered, filled, listed, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding, claimable_at
 from redrive.model.instant import instant, micros
 from redrive.model.lane import Lane, lane_of
@@ -19,9 +19,9 @@ from redrive.model.lease import Due, Lease
 from redrive.model.letter import Letter
 from redrive.model.stored import restored
 
-_COLUMNS = ("id", "lane", "priority", "at", "is_due", "token", "owner", "until")
+_COLUMNS = ("seq", "id", "lane", "priority", "at", "is_due", "token", "owner", "until")
 _REPLACE = (
-    "ON CONFLICT (id) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,"
+    "ON CONFLICT (seq) DO UPDATE SET priority = excluded.priority, at = excluded.at, is_due = excluded.is_due,"
     " token = excluded.token, owner = excluded.owner, until = excluded.until"
 )
 
@@ -38,10 +38,10 @@ _LEVELS = f"""
 """The priorities that there are in a lane, the first parameter, without looking at more than one row of each."""
 
 _DUE = f"""{_LEVELS}
-    SELECT '' AS note, l.data AS data
+    SELECT l.seq AS note, {DATA} AS data
     FROM level
     CROSS JOIN claims c INDEXED BY claims_due ON c.is_due AND c.lane = ?1 AND c.priority = level.priority AND c.at <= ?2
-    CROSS JOIN letters l ON l.id = c.id
+    CROSS JOIN letters l ON l.seq = c.seq
     LIMIT ?3
 """
 # No ORDER BY: it would sort all that is due. The loops run level by level and along the index, which is the order.
@@ -51,20 +51,20 @@ _NEXT = f"""{_LEVELS}
     FROM level WHERE level.priority IS NOT NULL
 """
 
-_LONGEST = """
-    SELECT c.at, c.id, l.data FROM claims c INDEXED BY claims_due CROSS JOIN letters l ON l.id = c.id
+_LONGEST = f"""
+    SELECT c.at, c.id, c.seq, {DATA} FROM claims c INDEXED BY claims_due CROSS JOIN letters l ON l.seq = c.seq
     WHERE c.is_due AND c.lane = ?1 AND c.priority = ?2 AND c.at <= ?3 LIMIT ?4
 """
 
 
-def due(connection: sqlite3.Connection, what: Due, moment: int, limit: int) -> list[Letter]:
+def due(connection: sqlite3.Connection, what: Due, moment: int, limit: int) -> list[Numbered]:
     """Letters of a lane that may be retried now: highest priority first, then the longest claimable; or just the longest."""
     lane = what.lane.number
     if not what.longest:
-        return [restored(data) for _, data in read_all(connection, _DUE, [lane, moment, limit])]
+        return [Numbered(int(seq), restored(data)) for seq, data in read_all(connection, _DUE, [lane, moment, limit])]
     levels = [level for level, at in connection.execute(_NEXT, [lane]) if at <= moment]
     rows = [row for level in levels for row in connection.execute(_LONGEST, [lane, level, moment, limit])]
-    return [restored(data) for _, _, data in sorted(rows)[:limit]]
+    return [Numbered(seq, restored(data)) for _, _, seq, data in sorted(rows)[:limit]]
 
 
 def next_due(connection: sqlite3.Connection, lanes: Iterable[Lane]) -> datetime | None:
@@ -75,77 +75,75 @@ def next_due(connection: sqlite3.Connection, lanes: Iterable[Lane]) -> datetime 
 
 def next_token(connection: sqlite3.Connection, moment: int) -> int:
     """A token higher than any before: the clock's microseconds, or one more than the last."""
-    (token,) = connection.execute("SELECT max(token + 1, ?) FROM fence", [moment]).fetchone()
-    connection.execute("UPDATE fence SET token = ?", [token])
+    (token,) = connection.execute("UPDATE fence SET token = max(token + 1, ?) RETURNING token", [moment]).fetchone()
     return int(token)
 
 
-def lease_due(connection: sqlite3.Connection, leases: Iterable[tuple[Sequence[Letter], str, int, int]]) -> None:
+def lease_due(connection: sqlite3.Connection, leases: Iterable[tuple[Sequence[Numbered], str, int, int]]) -> None:
     """Lease letters that are due, for each owner with its token until its end: their rows are there already."""
-    rows = [(letter.id.bytes, end, token, owner, end) for letters, owner, token, end in leases for letter in letters]
+    rows = [(letter.seq, end, token, owner, end) for letters, owner, token, end in leases for letter in letters]
     update_rows(connection, "claims", ("at", "token", "owner", "until"), rows)
 
 
-def lease_free(connection: sqlite3.Connection, ids: Sequence[UUID], owner: str, token: int, end: int, moment: int) -> None:
-    """Lease the open ones of the letters with these ids that nobody holds. Where one waits for a retry, its row is there already."""
-    for some in pieces([id.bytes for id in ids]):
-        connection.execute(
-            f"""
-                INSERT INTO claims (id, lane, priority, at, is_due, token, owner, until)
-                SELECT l.id, 0, l.priority, ?, 0, ?, ?, ? FROM letters l WHERE l.id IN ({marks(len(some))}) AND {IS_FREE}
-                ON CONFLICT (id) DO UPDATE SET
-                    at = max(at, excluded.at), token = excluded.token, owner = excluded.owner, until = excluded.until
-            """,
-            [end, token, owner, end, *filled(some), moment],
-        )
+def lease_free(connection: sqlite3.Connection, numbers: Sequence[int], owner: str, token: int, end: int) -> None:
+    """Lease open letters that nobody holds. Where one waits for a retry, its row is there already."""
+    connection.execute(
+        """
+            INSERT INTO claims (seq, lane, priority, at, is_due, token, owner, until)
+            SELECT value, 0, 0, ?, 0, ?, ?, ? FROM json_each(?) WHERE true
+            ON CONFLICT (seq) DO UPDATE SET
+                at = max(at, excluded.at), token = excluded.token, owner = excluded.owner, until = excluded.until
+        """,
+        [end, token, owner, end, listed(numbers)],
+    )
 
 
-def lease(connection: sqlite3.Connection, letters: Iterable[Letter], owner: str, token: int, end: int) -> None:
+def lease(connection: sqlite3.Connection, letters: Iterable[Numbered], owner: str, token: int, end: int) -> None:
     """Lease letters, due or not."""
-    write_rows(connection, "claims", _COLUMNS, [_row(letter, owner, token, end) for letter in letters], _REPLACE)
+    write_rows(connection, "claims", _COLUMNS, [_row(*one, owner, token, end) for one in letters], _REPLACE)
 
 
 def extend(connection: sqlite3.Connection, leases: Sequence[Lease], by: timedelta, now: datetime) -> list[Lease | None]:
     """Move the ends of live leases; None for each that is lost."""
     until = micros(now + by)
-    held: dict[bytes, tuple[int, int, int]] = {}
+    held: dict[bytes, tuple[int, int, int, int]] = {}
     for keys in pieces([one.id.bytes for one in leases]):
         sql = (
-            "SELECT c.id, c.token, l.generation, max(c.until, ?) FROM claims c JOIN letters l ON l.id = c.id"
-            f" WHERE c.until > ? AND c.id IN ({marks(len(keys))})"
+            "SELECT l.id, l.seq, c.token, l.generation, max(c.until, ?) FROM letters l CROSS JOIN claims c ON c.seq = l.seq"
+            f" WHERE c.until > ? AND l.id IN ({marks(len(keys))})"
         )
         held |= {row[0]: row[1:] for row in connection.execute(sql, [until, micros(now), *filled(keys)])}
     answers: list[Lease | None] = []
+    numbers: list[int] = []
     for one in leases:
-        token, generation, end = held.get(one.id.bytes, (None, 0, 0))
+        seq, token, generation, end = held.get(one.id.bytes, (0, None, 0, 0))
         is_ours = token == one.token and generation == one.generation
         answers.append(replace(one, until=instant(end)) if is_ours else None)
-    for keys in pieces([one.id.bytes for one in answers if one is not None]):
-        connection.execute(
-            f"UPDATE claims SET until = max(until, ?), at = max(at, ?) WHERE id IN ({marks(len(keys))})",
-            [until, until, *filled(keys)],
-        )
+        if is_ours:
+            numbers.append(seq)
+    sql = "UPDATE claims SET until = max(until, ?), at = max(at, ?) WHERE seq IN (SELECT value FROM json_each(?))"
+    connection.execute(sql, [until, until, listed(numbers)])
     return answers
 
 
-def unclaim(connection: sqlite3.Connection, keys: Collection[bytes]) -> None:
+def unclaim(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
     """Nobody holds these letters any more, and none of them is due."""
-    for some in pieces(list(keys)):
-        connection.execute(f"DELETE FROM claims WHERE id IN ({marks(len(some))})", filled(some))
+    if numbers:
+        connection.execute("DELETE FROM claims WHERE seq IN (SELECT value FROM json_each(?))", [listed(numbers)])
 
 
-def schedule(connection: sqlite3.Connection, letters: Iterable[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
+def schedule(connection: sqlite3.Connection, letters: Iterable[Numbered], holdings: Mapping[UUID, Holding] = {}) -> None:
     """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended."""
     rows = [
-        (letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, None, None, None)
-        for letter in letters
+        (seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, None, None, None)
+        for seq, letter in letters
         if (at := claimable_at(letter, holdings.get(letter.id))) is not None
     ]
     if rows:
         write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 
 
-def _row(letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:
+def _row(seq: int, letter: Letter, owner: str, token: int, end: int) -> tuple[Any, ...]:
     retry_at = claimable_at(letter)
     at = end if retry_at is None else max(end, micros(retry_at))
-    return (letter.id.bytes, lane_of(letter).number, letter.priority, at, int(retry_at is not None), token, owner, end)
+    return (seq, letter.id.bytes, lane_of(letter).number, letter.priority, at, int(retry_at is not None), token, owner, end)

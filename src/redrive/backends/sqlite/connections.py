@@ -24,6 +24,8 @@ from redrive.model.errors import StoreUnavailable
 _STATEMENTS = 256
 LOG_BYTES = 4 * 1024 * 1024
 """How long the log grows before its pages are copied into the file."""
+_WRITER_CACHE_KB = 32_000
+"""Of the connection that writes; a small store fills little of it."""
 _LOG_PAGES = 16 * 1024
 """When it grows so long, copying does not keep up, and whoever commits next has to do it."""
 TURN_SECONDS = 0.25
@@ -174,6 +176,8 @@ class Connections:
             # Before the first table is made, or never: what is purged gives its space back a little at a time.
             writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
             writer.execute("PRAGMA journal_mode = WAL")
+            # Ids are random: with a million letters, each that is looked up lies on another page of their index.
+            writer.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
             schema.upgrade(writer)
             (self.floor,) = writer.execute("SELECT token FROM fence").fetchone()
         except BaseException:

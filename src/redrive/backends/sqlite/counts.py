@@ -21,7 +21,7 @@ _NEVER = 2**63 - 1, -(2**63)
 
 _LEASED = """
     SELECT l.namespace, l.source, l.category, l.error, l.policy, l.fingerprint, l.status, l.dead_lettered_at
-    FROM claims c INDEXED BY claims_held CROSS JOIN letters l ON l.id = c.id WHERE c.until > ?
+    FROM claims c INDEXED BY claims_held CROSS JOIN letters l ON l.seq = c.seq WHERE c.until > ?
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
-from redrive.backends.sqlite.query import IS_LEASED, Condition, compiled
+from redrive.backends.sqlite.query import DATA, IS_LEASED, Condition, compiled
 from redrive.backends.sqlite.rows import filled, marks, pieces, read_all
 from redrive.model.census import STORED, GroupChange, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
@@ -299,7 +299,7 @@ def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str,
         some = rows[start : start + _AT_ONCE]
         sql = f"""
             SELECT '' AS note, (
-                SELECT l.data FROM letters l WHERE l.fingerprint = g.column1 AND l.dead_lettered_at = g.column2 AND {condition}
+                SELECT {DATA} FROM letters l WHERE l.fingerprint = g.column1 AND l.dead_lettered_at = g.column2 AND {condition}
                 ORDER BY l.id DESC LIMIT 1
             ) AS data FROM (VALUES {", ".join(["(?, ?)"] * len(some))}) g
         """

@@ -15,7 +15,7 @@ from redrive.backends.sqlite import changing, claims, finding, groups, recount, 
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.plan import planned
 from redrive.backends.sqlite.query import IS_OPEN
-from redrive.backends.sqlite.rows import filled, marks, pieces
+from redrive.backends.sqlite.rows import Numbered, filled, marks, pieces
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.census import Backlog, Miscount
@@ -30,6 +30,7 @@ from redrive.model.query import EVERYTHING, Field, GroupOrder, GroupPage, Order,
 from redrive.model.settlement import Settled, Settlement
 from redrive.model.status import Status
 from redrive.model.stored import restored
+from redrive.ports.aside import giving_way
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.inline import here
 from redrive.ports.waiting import wait_and_look
@@ -204,10 +205,10 @@ class SqliteLetters:
                 stored = table.open_ones(connection, wanted, moment)
                 if stored and len(stored) <= limit:
                     token = self._token(connection, moment)
-                    claims.lease_free(connection, wanted, claim.owner, token, end, moment)
+                    claims.lease_free(connection, [seq for seq, _ in stored], claim.owner, token, end)
                     return _Taken(stored, token, now)
-                found = {letter.id: letter for letter in map(restored, stored)}
-                letters = [letter for id in wanted if (letter := found.get(id))][:limit]
+                found = {letter.id: Numbered(seq, letter) for seq, data in stored for letter in [restored(data)]}
+                letters = [found[id] for id in wanted if id in found][:limit]
             case query:
                 letters = table.oldest(connection, planned(connection, query, now), moment, limit, f"AND {IS_OPEN}")
         if not letters:
@@ -248,22 +249,24 @@ class SqliteLetters:
 class _Taken(NamedTuple):
     """What a claim has got."""
 
-    letters: Sequence[Letter | bytes]
+    letters: Sequence[tuple[int, Letter | bytes]]
+    """With the numbers of their rows; what is not read yet, in its stored form."""
     token: int
     at: datetime
 
 
 def _claimed(taken: _Taken, claim: Claim) -> list[Claimed]:
     token, until = taken.token, taken.at + claim.lease
-    letters = [restored(one) if isinstance(one, bytes) else one for one in taken.letters]
+    letters = [(seq, restored(one) if isinstance(one, bytes) else one) for seq, one in giving_way(taken.letters)]
     if isinstance(claim.what, tuple):
-        places = {id: place for place, id in reversed(list(enumerate(claim.what)))}
-        letters.sort(key=lambda letter: places[letter.id])
+        # By number: to hash an id takes longer than all the rest.
+        places = {id.int: place for place, id in reversed(list(enumerate(claim.what)))}
+        letters.sort(key=lambda numbered: places[numbered[1].id.int])
     return [
         Claimed(
             letter=replace(letter, status=Status.RETRYING),
             lease=Lease(id=letter.id, token=token, generation=letter.generation, owner=claim.owner, until=until),
-            stored=letter,
+            known=(seq, letter),
         )
-        for letter in letters
+        for seq, letter in letters
     ]

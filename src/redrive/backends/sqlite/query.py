@@ -18,7 +18,9 @@ from redrive.model.stored import restored
 from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
 from redrive.model.words import needle, words
 
-IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.id = l.id AND c.until > ?)"
+DATA = "(SELECT CAST(t.data || l.standing AS BLOB) FROM contents t WHERE t.seq = l.seq)"
+"""A letter in its stored form."""
+IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.seq = l.seq AND c.until > ?)"
 IS_OPEN = f"+l.status IN ({', '.join(repr(status.value) for status in sorted(OPEN))})"
 IS_FREE = f"{IS_OPEN} AND NOT {IS_LEASED}"
 """It can be claimed."""
@@ -73,7 +75,7 @@ def compiled(
     match query:
         case Is(field=Field.STATUS, value=value, op=op) if op == "=":
             if value == Status.RETRYING:
-                return "l.id IN (SELECT c.id FROM claims c INDEXED BY claims_held WHERE c.until > ?)", [micros(now)]
+                return "l.seq IN (SELECT c.seq FROM claims c INDEXED BY claims_held WHERE c.until > ?)", [micros(now)]
             return f"({_column(Field.STATUS, driver)} = ? AND NOT {IS_LEASED})", [str(value), micros(now)]
         case Is(field=Field.STATUS, value=value, op=op):
             status = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END"
@@ -97,7 +99,7 @@ def compiled(
         case Has(field=field):
             return f"{'l.tags' if field is Field.TAG else COLUMN[field]} IS NOT NULL", []
         case At():
-            return f"{AT}(l.data, ?)", [msgpack.encode(query)]
+            return f"{AT}({DATA}, ?)", [msgpack.encode(query)]
         case And(parts=parts):
             return _joined(parts, " AND ", "1", inner)
         case Or(parts=parts):

@@ -5,12 +5,21 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from redrive.model.letter import Letter
 
 Key = TypeVar("Key")
 
 _MOST = 512
 _MOST_KEYS = 8192
+
+
+class Numbered(NamedTuple):
+    """A letter as it is stored, with the number of its rows."""
+
+    seq: int
+    letter: Letter
 
 
 def write_rows(
@@ -28,7 +37,7 @@ def write_rows(
 
 
 def update_rows(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Set `columns` where the id is the first value of a row."""
+    """Set `columns` where `seq` is the first value of a row."""
     for piece, _ in _padded(rows, 1 + len(columns)):
         connection.execute(_changes(table, columns, len(piece) // (1 + len(columns))), piece)
 
@@ -83,6 +92,11 @@ def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
         yield keys[start : start + _MOST_KEYS]
 
 
+def listed(numbers: Collection[int]) -> str:
+    """Numbers as one value, for `json_each`."""
+    return f"[{','.join(map(str, numbers))}]"
+
+
 def marks(count: int) -> str:
     """Placeholders for a list of `count` values, rounded up so that few statements are prepared; see `filled`."""
     return _marks(rounded(count))
@@ -124,4 +138,4 @@ def _changes(table: str, columns: tuple[str, ...], size: int) -> str:
     row = "(" + ",".join("?" * (1 + len(columns))) + ")"
     changes = ", ".join(f"{name} = v.column{number}" for number, name in enumerate(columns, 2))
     # OR FAIL: a failing statement need not be undone by itself, for its whole transaction is; so SQLite keeps no copies.
-    return f"UPDATE OR FAIL {table} SET {changes} FROM (VALUES {','.join([row] * size)}) v WHERE {table}.id = v.column1"
+    return f"UPDATE OR FAIL {table} SET {changes} FROM (VALUES {','.join([row] * size)}) v WHERE {table}.seq = v.column1"

@@ -17,11 +17,14 @@ from msgspec import Struct
 
 from redrive.backends.sqlite import claims, counts, table
 from redrive.backends.sqlite.changing import Changed, overwrite
+from redrive.backends.sqlite.rows import Numbered
 from redrive.model import changes
 from redrive.model.census import Census, Change, summed
 from redrive.model.changes import Holding, claimable_at
+from redrive.model.instant import micros
 from redrive.model.letter import Letter
 from redrive.model.settlement import Settled, Settlement, settled
+from redrive.ports.aside import giving_way
 
 
 class Writing(Struct, frozen=True, kw_only=True):
@@ -29,9 +32,11 @@ class Writing(Struct, frozen=True, kw_only=True):
 
     settled: list[tuple[Any, ...]]
     """Of letters whose failure is the same as before: the columns that change."""
+    contents: list[tuple[int, bytes]]
+    """Those of them that were tried again."""
     others: list[Changed]
-    keys: list[bytes]
-    due: list[Letter]
+    numbers: list[int]
+    due: list[Numbered]
     """Those that wait for a retry then."""
     change: Change
 
@@ -50,14 +55,14 @@ class Ends(Struct, frozen=True, kw_only=True):
 
 def ends(settlements: Sequence[Settlement], given: datetime | None, now: datetime) -> Ends:
     """Work out what is to be written."""
-    known = [(one, one.stored) for one in settlements if one.stored is not None]
+    known = [(one, one.known) for one in settlements if one.known is not None]
     if len(known) < len(settlements):
         return Ends(settlements=settlements, given=given, claimed=[], writing=None)
     return Ends(
         settlements=settlements,
         given=given,
-        claimed=[table.claimed_row(one, letter) for one, letter in known],
-        writing=_writing([(letter, settled(letter, one.outcome, now)) for one, letter in known]),
+        claimed=[table.claimed_row(one, *letter) for one, letter in known],
+        writing=_writing([Changed(seq, letter, settled(letter, one.outcome, now)) for one, (seq, letter) in giving_way(known)]),
     )
 
 
@@ -84,7 +89,7 @@ def _are_as_claimed(connection: sqlite3.Connection, requests: Sequence[tuple[End
 def _looked_at(
     connection: sqlite3.Connection, requests: Sequence[tuple[Ends, datetime]]
 ) -> tuple[list[list[Settled]], list[Changed]]:
-    holdings = table.load_held(connection, {settlement.id for one, _ in requests for settlement in one.settlements})
+    holdings, numbers = table.load_held(connection, {settlement.id for one, _ in requests for settlement in one.settlements})
     before = {id: holding.letter for id, holding in holdings.items()}
     changed: dict[UUID, Letter] = {}
     answers = []
@@ -93,27 +98,38 @@ def _looked_at(
         holdings |= {id: Holding(letter) for id, letter in decided.letters.items()}
         changed |= decided.letters
         answers.append(decided.answers)
-    return answers, [(before[id], letter) for id, letter in changed.items()]
+    return answers, [Changed(numbers[id], before[id], letter) for id, letter in changed.items()]
 
 
 def _writing(changed: Sequence[Changed]) -> Writing:
     census = Census()
-    for before, after in changed:
+    alike, others, contents = [], [], []
+    at, moment = None, 0
+    for one in giving_way(changed):
+        seq, before, after = one
+        if after.updated_at is not at:  # mostly it is one instant for all
+            at, moment = after.updated_at, micros(after.updated_at)
         census.changed(before, after)
+        if after.failure is not before.failure:
+            others.append(one)
+            continue
+        alike.append(table.settled_row(seq, after, moment))
+        if after.history is not before.history:
+            contents.append(table.content_row(seq, after))
     return Writing(
-        settled=[table.settled_row(after) for before, after in changed if after.failure is before.failure],
-        others=[(before, after) for before, after in changed if after.failure is not before.failure],
-        keys=[after.id.bytes for _, after in changed],
-        due=[after for _, after in changed if claimable_at(after) is not None],
+        settled=alike,
+        contents=contents,
+        others=others,
+        numbers=[one.seq for one in changed],
+        due=[Numbered(one.seq, one.after) for one in changed if claimable_at(one.after) is not None],
         change=census.change(),
     )
 
 
 def _write(connection: sqlite3.Connection, several: Sequence[Writing]) -> None:
     table.overwrite_settled(connection, list(chain.from_iterable(one.settled for one in several)))
-    others = list(chain.from_iterable(one.others for one in several))
-    if others:
-        overwrite(connection, others)
-    claims.unclaim(connection, list(chain.from_iterable(one.keys for one in several)))
+    table.overwrite_content(connection, list(chain.from_iterable(one.contents for one in several)))
+    overwrite(connection, list(chain.from_iterable(one.others for one in several)))
+    claims.unclaim(connection, list(chain.from_iterable(one.numbers for one in several)))
     claims.schedule(connection, chain.from_iterable(one.due for one in several))
     counts.write(connection, summed(one.change for one in several))

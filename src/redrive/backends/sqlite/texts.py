@@ -6,10 +6,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from redrive.backends.sqlite import counts
-from redrive.backends.sqlite.query import matching
-from redrive.backends.sqlite.rows import filled, marks, pieces, read_all, write_rows
+from redrive.backends.sqlite.query import DATA, matching
+from redrive.backends.sqlite.rows import Numbered, listed, read_all, write_rows
 from redrive.model.census import Scope
-from redrive.model.letter import Letter
 from redrive.model.query import And, Not, Or, Query, Text
 from redrive.model.stored import restored
 from redrive.model.texts import body_words, traceback_words
@@ -83,43 +82,40 @@ def index(connection: sqlite3.Connection, most: int) -> None:
         connection.execute("UPDATE indexed SET former = 0, former_letters = 0")
 
 
-def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[tuple[int, Letter]]:
-    sql = f"SELECT l.seq AS note, l.data AS data FROM letters l WHERE {condition}"
-    return [(int(seq), restored(data)) for seq, data in read_all(connection, sql, parameters)]
+def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[Numbered]:
+    sql = f"SELECT l.seq AS note, {DATA} AS data FROM letters l WHERE {condition}"
+    return [Numbered(int(seq), restored(data)) for seq, data in read_all(connection, sql, parameters)]
 
 
-def forget(connection: sqlite3.Connection, letters: Sequence[Letter]) -> None:
+def forget(connection: sqlite3.Connection, letters: Sequence[Numbered]) -> None:
     """Letters, still stored as they are given here, are about to read otherwise: they wait to be indexed again."""
-    by_key = {letter.id.bytes: letter for letter in letters}
+    by_number = dict(letters)
     (mark,) = connection.execute("SELECT seq FROM indexed").fetchone()
-    rows = _found(connection, list(by_key))
-    gone = [("delete", seq, traceback_words(by_key[key]), body_words(by_key[key])) for seq, key in rows if seq <= mark]
+    numbers = _found(connection, list(by_number))
+    gone = [("delete", seq, traceback_words(by_number[seq]), body_words(by_number[seq])) for seq in numbers if seq <= mark]
     # In the index that is given up they stay: there, what waits to be indexed again is passed over.
     write_rows(connection, "letter_texts", ("letter_texts", "rowid", "traceback", "body"), gone, "")
-    write_rows(connection, "unindexed", ("seq",), [(seq,) for seq, _ in rows], "")
-    _count_out(connection, len(gone), len(rows) - len(gone))
+    write_rows(connection, "unindexed", ("seq",), [(seq,) for seq in numbers], "")
+    _count_out(connection, len(gone), len(numbers) - len(gone))
 
 
-def leave(connection: sqlite3.Connection, keys: Sequence[bytes]) -> None:
+def leave(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
     """Letters are about to be removed. Their words stay, and lead to nothing: numbers are never given out again."""
     (mark,) = connection.execute("SELECT seq FROM indexed").fetchone()
-    numbers = [seq for seq, _ in _found(connection, keys)]
-    here = sum(seq <= mark for seq in numbers)
-    _count_out(connection, here, len(numbers) - here)
+    found = _found(connection, numbers)
+    here = sum(seq <= mark for seq in found)
+    _count_out(connection, here, len(found) - here)
     if here:
         connection.execute("UPDATE indexed SET ghosts = ghosts + ?", [here])
 
 
-def _found(connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[tuple[int, bytes]]:
-    """Those of the letters that are found by their texts: their numbers and keys."""
-    rows: list[tuple[int, bytes]] = []
-    for some in pieces(keys):
-        sql = f"""
-            SELECT l.seq, l.id FROM letters l WHERE l.id IN ({marks(len(some))})
-                AND l.seq <= (SELECT max(seq, former) FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
-        """
-        rows += connection.execute(sql, filled(some)).fetchall()
-    return rows
+def _found(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[int]:
+    """Those of the letters that are found by their texts."""
+    sql = """
+        SELECT value FROM json_each(?)
+        WHERE value <= (SELECT max(seq, former) FROM indexed) AND value NOT IN (SELECT seq FROM unindexed)
+    """
+    return [seq for (seq,) in connection.execute(sql, [listed(numbers)])]
 
 
 def _count_out(connection: sqlite3.Connection, letters: int, former: int) -> None:

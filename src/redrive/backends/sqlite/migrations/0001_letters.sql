@@ -1,4 +1,6 @@
--- Instants are microseconds since 1970. `data` is the whole letter in its stored form; the columns are what is asked for.
+-- Instants are microseconds since 1970. A letter is kept in two rows. In the first are the columns that are asked for and how the letter
+-- stands: what changes when a claim ends lies close together, however large the letters are. What it holds is in the second; with the
+-- standing behind it that is the letter's stored form.
 CREATE TABLE letters (
     seq              INTEGER PRIMARY KEY AUTOINCREMENT, -- never given out again: indexes of words may still tell of a letter that is gone
     id               BLOB NOT NULL UNIQUE,
@@ -22,7 +24,12 @@ CREATE TABLE letters (
     updated_at       INTEGER NOT NULL,
     next_retry_at    INTEGER,
     expires_at       INTEGER,
-    data             BLOB NOT NULL
+    standing         BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE contents (
+    seq  INTEGER PRIMARY KEY,
+    data BLOB NOT NULL
 ) STRICT;
 
 CREATE INDEX letters_by_age ON letters (dead_lettered_at);
@@ -35,7 +42,8 @@ CREATE INDEX letters_by_change ON letters (updated_at);
 -- A row for each letter that waits for a retry or is leased; narrow, so that claiming touches little.
 -- `at` is when it may be claimed as due: its retry's time, or the end of the lease on it if that is later.
 CREATE TABLE claims (
-    id       BLOB PRIMARY KEY,
+    seq      INTEGER PRIMARY KEY,
+    id       BLOB, -- of one that is due: those of the same instant come by it
     lane     INTEGER NOT NULL,
     priority INTEGER NOT NULL,
     at       INTEGER NOT NULL,
@@ -43,9 +51,9 @@ CREATE TABLE claims (
     token    INTEGER,
     owner    TEXT,
     until    INTEGER
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
-CREATE INDEX claims_due ON claims (lane, priority DESC, at) WHERE is_due;
+CREATE INDEX claims_due ON claims (lane, priority DESC, at, id) WHERE is_due;
 CREATE INDEX claims_held ON claims (until) WHERE until IS NOT NULL;
 
 -- One row: the last fencing token given out, which is also the last instant that the store's clock is known to have passed.
