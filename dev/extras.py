@@ -21,6 +21,7 @@ SURFACES = {
     "postgres": "import redrive; redrive.open('postgres://127.0.0.1/shop')",
     "redis": "import redrive; redrive.open('redis://127.0.0.1')",
     "opensearch": "import redrive; redrive.open('opensearch://127.0.0.1')",
+    "kafka": "import redrive.wiring; redrive.wiring.transport('kafka://127.0.0.1/orders')",
     "schema": "import redrive.engine.alter; redrive.engine.alter.by_schema({})",
 }
 """What works with an extra, and only with it."""

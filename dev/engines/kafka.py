@@ -30,7 +30,8 @@ def kafka(*, settings: dict[str, str] | None = None) -> Server:
         lines = {**_settings(place), **(settings or {})}
         (place.folder / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (place.folder / "log4j2.properties").write_text(LOGGING)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that began with a dash would be taken for an option.
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         words = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
         return [java(SOURCE.folder, place.folder, "128m", *words)]
 

@@ -23,6 +23,7 @@ from redrive.model.replay import ALLOWED as REPLAYS
 from redrive.model.replay import ReplayRule, replay_rules
 from redrive.model.retention import ALLOWED as RULES
 from redrive.model.retention import RetentionRule, retention_rules
+from redrive.model.secret_options import is_secret
 
 _PORT = r"(?:[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 
@@ -116,6 +117,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             "a URL for each name, such as large=postgres://db/queues",
         ),
     ] = {}
+    kafka: Annotated[
+        dict[str, str],
+        _about(
+            "Where `kafka:TOPIC` is: in a file a table `[kafka]` with brokers and options of librdkafka such as security.protocol, in"
+            " the environment a line such as `brokers=kafka-1:9092,kafka-2:9092 security.protocol=SSL`; see targets.md.",
+            "brokers, and options of librdkafka by name, such as brokers=kafka-1:9092",
+        ),
+    ] = {}
     retention: Annotated[
         tuple[RetentionRule, ...],
         _about(
@@ -135,7 +144,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Secrets in it are hidden."""
-        return f"Settings({', '.join(f'{name}={_shown(getattr(self, name))!r}' for name in self.__struct_fields__)})"
+        return f"Settings({', '.join(f'{name}={_shown(name, getattr(self, name))!r}' for name in self.__struct_fields__)})"
 
     def journal_folder(self, environ: Mapping[str, str] = os.environ) -> Path:
         """Where the journal lies: the given folder, else one in the user's state folder."""
@@ -171,7 +180,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
         return [
             Entry(
                 name=name,
-                value=_shown(getattr(self.settings, name)),
+                value=_shown(name, getattr(self.settings, name)),
                 origin=self.origins[name],
                 doc=meta.description or "",
             )
@@ -374,6 +383,10 @@ _URLS = re.compile(r"\s*,\s*(?=\w[\w+.-]*://)|\s+")
 """Between URLs: a URL may have a comma, but no space."""
 
 
+_TABLES = ("targets", "queues", "kafka")
+"""In the environment each is a line of pairs."""
+
+
 def _checked(name: str, given: _Given) -> Any:
     hint = _hints()[name]
     if name == "redact":
@@ -386,15 +399,26 @@ def _checked(name: str, given: _Given) -> Any:
     value = given.value
     if name == "alerts" and isinstance(value, str):
         value = [url for url in _URLS.split(value) if url]
-    if name in ("targets", "queues") and isinstance(value, str):
+    if name in _TABLES and isinstance(value, str):
         pairs = [part.partition("=") for part in value.split()]
         # What is no pair is told by the same sentence as what is no table.
         value = {source: target for source, equals, target in pairs} if all(equals for _, equals, _ in pairs) else None
+    if name == "kafka" and isinstance(value, dict):
+        value = dict(_flat(value))
     try:
         return msgspec.convert(value, hint, strict=not given.is_text)
     except msgspec.ValidationError as error:
-        shown = "" if given.is_secret or name in ("alerts", "targets", "queues") else f", not {masked(_text(given.value))[:80]!r}"
+        shown = "" if given.is_secret or name in ("alerts", *_TABLES) else f", not {masked(_text(given.value))[:80]!r}"
         raise BadSettings(f"{name} ({given.origin}) must be {_metas()[name].extra['allowed']}{shown}") from error
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, object]]:
+    """Options by their whole names, each as text: TOML takes a dot in a name that is not quoted for a table within."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", _text(value) if isinstance(value, bool | int | float) else value
 
 
 _RULES: dict[str, Callable[[object], tuple[object, ...]]] = {"retention": retention_rules, "replay": replay_rules}
@@ -418,8 +442,10 @@ def _metas() -> dict[str, Any]:
     return {name: hint.__metadata__[0] for name, hint in _hints().items()}
 
 
-def _shown(value: object) -> str:
+def _shown(name: str, value: object) -> str:
     """As it would be written in the environment, without secrets."""
+    if name == "kafka" and isinstance(value, dict):
+        return " ".join(f"{option}={'***' if is_secret(option) else text}" for option, text in value.items())
     if isinstance(value, dict):
         return " ".join(f"{source}={_without_login(masked(target))}" for source, target in value.items())
     if not isinstance(value, tuple):

@@ -29,7 +29,7 @@ from redrive.settings import DESK, Settings, load, masked
 if TYPE_CHECKING:
     from redrive.engine.alert import Alarm
 
-_QUEUE = "queue:"
+_QUEUE, _MAILBOX = "queue:", "mailbox:"
 STORE = "store"
 """What the store of the letters is called as a store of queues."""
 
@@ -46,17 +46,18 @@ STORES: dict[str, str] = {
 """The scheme of a store's URL → what opens it, given the rest of the URL."""
 
 
-def _when_used(maker: str) -> Callable[[str], Transport]:
-    """The maker that `module:function` names, loaded when something is sent there."""
+def _made(maker: str, *given: object) -> Transport:
+    """What the maker gives that `module:function` names, loaded when it is used."""
     module, _, function = maker.partition(":")
-    return lambda location: cast("Transport", getattr(importlib.import_module(module), function)(location))
+    return cast("Transport", getattr(importlib.import_module(module), function)(*given))
 
 
-TRANSPORTS: dict[str, Callable[[str], Transport]] = {
-    "py": FunctionTransport.named,
-    "command": lambda _: CommandTransport(),
-    "http": _when_used("redrive.backends.http:opened_plain"),
-    "https": _when_used("redrive.backends.http:opened"),
+TRANSPORTS: dict[str, Callable[[str, Settings], Transport]] = {
+    "py": lambda location, _: FunctionTransport.named(location),
+    "command": lambda *_: CommandTransport(),
+    "http": lambda location, _: _made("redrive.backends.http:opened_plain", location),
+    "https": lambda location, _: _made("redrive.backends.http:opened", location),
+    "kafka": lambda location, settings: _made("redrive.backends.kafka:opened", location, settings.kafka),
 }
 """The scheme of a target's URL → what makes its transport, given the rest of the URL."""
 
@@ -96,13 +97,15 @@ def connect(
         journal = Journal(settings.journal_folder(), masked(settings.store))
 
     def resolve(url: str) -> Transport:
-        if url.startswith(_QUEUE):
+        if url.startswith((_QUEUE, _MAILBOX)):
             return cast("Transport", importlib.import_module("redrive.queues.transport").beside(dlq, settings, url))
-        return transport(url)
+        return transport(url, settings)
 
     def elsewhere(url: str) -> DeadLetters | Sink:
         if url.startswith(_QUEUE):
             return cast("Sink", importlib.import_module("redrive.queues.sink").beside(dlq, settings, url))
+        if url.startswith(_MAILBOX):
+            return cast("Sink", importlib.import_module("redrive.mailboxes.sink").beside(dlq, settings, url))
         return connect(replace(settings, store=url), *meters)
 
     dlq = DeadLetters(
@@ -184,10 +187,10 @@ def queue_stores(settings: Settings, own: QueueStore | None) -> dict[str, QueueS
     return stores
 
 
-def transport(url: str) -> Transport:
+def transport(url: str, settings: Settings = Settings()) -> Transport:
     """The target that a URL names."""
     scheme, location = _split(url, TRANSPORTS, "target")
-    return TRANSPORTS[scheme](location)
+    return TRANSPORTS[scheme](location, settings)
 
 
 def notifiers(settings: Settings) -> list[Notifier]:
@@ -207,13 +210,13 @@ def notifier(url: str) -> Notifier:
     return opened(location)
 
 
-def _split(url: str, known: dict[str, str] | dict[str, Callable[[str], Transport]], what: str) -> tuple[str, str]:
+def _split(url: str, known: dict[str, str] | dict[str, Callable[[str, Settings], Transport]], what: str) -> tuple[str, str]:
     scheme, colon, location = url.partition(":")
     if colon and scheme in known:
         return scheme, location
     from difflib import get_close_matches  # only mistakes need it
 
-    listed = ", ".join([*(f"{name}:" for name in known), *([_QUEUE] if what == "target" else [])])
+    listed = ", ".join([*(f"{name}:" for name in known), *([_QUEUE, _MAILBOX] if what == "target" else [])])
     near = get_close_matches(scheme, known, n=1)
     hint = f"; did you mean {near[0]}:?" if near else ""
     if not colon:

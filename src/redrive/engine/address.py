@@ -26,7 +26,8 @@ from redrive.ports.transport import Parcel, Transport
 ELSE = "*"
 """The source that stands for all that are not named."""
 _COMMAND = "command:"
-_QUEUE = "queue:"
+_HOMES = ("queue:", "mailbox:", "kafka:")
+"""How a source begins that is a target."""
 _OWN_KEPT = 100
 """Letters' own targets that are kept at a time, each with its connections: there may be one a letter."""
 _PAIR = re.compile(r"([^\s=:/]+)=(\S+)")
@@ -68,8 +69,8 @@ class Addresses:
         return None if home is None else self._at(home)
 
     def _own_home(self, letter: Letter) -> str | None:
-        """A queue's letters go back there without being told: their source is a target."""
-        return letter.source if self.text == SOURCE and letter.source.startswith(_QUEUE) else None
+        """The letters of a queue, a mailbox or a topic go back there without being told: their source is a target."""
+        return letter.source if self.text == SOURCE and letter.source.startswith(_HOMES) else None
 
     def is_own(self, letter: Letter) -> bool:
         """Does it go to a target of its own? Only back: what is said of an operation is said later, and stronger."""
@@ -115,9 +116,6 @@ def own_target(target: str, resolve: Resolve, homes: Mapping[str, str]) -> Trans
         raise
     except RedriveError as error:
         raise BadSettings(str(error)) from error
-    except SystemExit as error:
-        # A module that ends its process when it is imported must not end an operation over others.
-        raise BadSettings(f"its module cannot be imported: SystemExit: {error}") from error
     if not is_home and HIDDEN in transport.name:
         raise BadSettings(
             "a target is written down with its letter, so it must hold no login and no key: name it under [targets] in the"

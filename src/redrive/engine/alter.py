@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
+from redrive.engine.named import imported
 from redrive.model import plain
 from redrive.model.amendment import Amendment
 from redrive.model.errors import BadSettings, MissingExtra
@@ -28,6 +29,7 @@ Valid = Callable[[bytes], None]
 """Looks at a new body; `BadSettings` says what is wrong with it."""
 
 _SHOWN = 100
+_EXAMPLE = "names nothing; write module:name, e.g. shop.repairs:euros"
 
 
 class Mending(Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ def by_function(function: str | Callable[..., Any], *, valid: Valid | None = Non
     parameter also the letter. It returns the new value, new bytes, or an `Amendment`; None: what it was given, as it left it.
     """
     name = function if isinstance(function, str) else f"{function.__module__}:{getattr(function, '__qualname__', function)}"
-    called = _named(function) if isinstance(function, str) else function
+    called = imported(function, what=_EXAMPLE) if isinstance(function, str) else function
     if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called):
         raise BadSettings(f"'{name}' must be a plain function that returns the new value, not a coroutine or a generator")
     wants_bytes, wants_letter = _wishes(called)
@@ -172,7 +174,7 @@ def by_schema(schema: bytes | str | dict[str, Any] | bool) -> Valid:
 
 def by_type(kind: str | type) -> Valid:
     """Bodies must be what a pydantic model, a msgspec type, a dataclass or a TypedDict allows, also one named `module:Type`."""
-    wanted: Any = _named(kind) if isinstance(kind, str) else kind
+    wanted: Any = imported(kind, what=_EXAMPLE) if isinstance(kind, str) else kind
     name = kind if isinstance(kind, str) else kind.__qualname__
     if hasattr(wanted, "model_validate_json"):
         return _by_model(wanted, name)
@@ -217,26 +219,6 @@ def _value(letter: Letter, body: bytes) -> Any:
 def _is_identical(before: Any, after: Any) -> bool:
     """Also 1 and 1.0 differ here: whoever changes one into the other wants that."""
     return plain.written(before) == plain.written(after)
-
-
-def _named(name: str) -> Any:
-    """What `module:name` names; a clear sentence when there is none."""
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise BadSettings(f"'{name}' names nothing; write module:name, e.g. shop.repairs:euros")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise BadSettings(f"cannot import '{module_name}': {error}; is it on the path (PYTHONPATH)?") from error
-    except (Exception, SystemExit) as error:
-        raise BadSettings(f"cannot import '{module_name}': {type(error).__name__}: {error}") from error
-    for step in path.split("."):
-        if not hasattr(found, step):
-            raise BadSettings(f"'{module_name}' has no '{path}'")
-        found = getattr(found, step)
-    if not callable(found):
-        raise BadSettings(f"'{name}' is a {type(found).__name__}, and cannot be called")
-    return found
 
 
 def _wishes(function: Callable[..., Any]) -> tuple[bool, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib
 import inspect
 import threading
 import typing
@@ -19,10 +18,11 @@ from redrive.engine.course import Call, Handled, attempted, in_turns
 from redrive.engine.describe import describe
 from redrive.engine.extract import REPR, decoded
 from redrive.engine.guard import redelivering
-from redrive.model.errors import BadSettings, Unsupported
+from redrive.engine.named import imported
+from redrive.model.errors import Unsupported
 from redrive.model.message import Message
 from redrive.model.operation import Delivered, Delivery, Refused
-from redrive.ports.aside import aside
+from redrive.ports.aside import aside, giving_way
 from redrive.ports.transport import Parcel
 
 
@@ -54,21 +54,7 @@ class FunctionTransport:
     @classmethod
     def named(cls, name: str) -> FunctionTransport:
         """The function that `module:function` names; a clear sentence when there is none."""
-        module_name, _, path = name.partition(":")
-        if not module_name or not path:
-            raise BadSettings(f"'{name}' does not name a function; write module:function, e.g. shop.orders:handle")
-        try:
-            found: Any = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            raise BadSettings(f"cannot import '{module_name}': {error}; is it on the path (PYTHONPATH)?") from error
-        except Exception as error:
-            raise BadSettings(f"cannot import '{module_name}': {type(error).__name__}: {error}") from error
-        for step in path.split("."):
-            if not hasattr(found, step):
-                raise BadSettings(f"'{module_name}' has no '{path}'")
-            found = getattr(found, step)
-        if not callable(found):
-            raise BadSettings(f"'{name}' is a {type(found).__name__}, not a function")
+        found = imported(name, what="does not name a function; write module:function, e.g. shop.orders:handle")
         return cls(found, name=f"py:{name}")
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
@@ -97,7 +83,7 @@ class FunctionTransport:
 
     async def _deliver_all(self, messages: Sequence[Message]) -> list[Delivery]:
         """Call a plain function for each message, in one thread for all of them."""
-        calls = [self._call(message) for message in messages]
+        calls = [self._call(message) for message in giving_way(messages)]
         outcomes = iter(await _in_a_thread([call for call in calls if isinstance(call, Call)]))
         deliveries: list[Delivery] = []
         for call in calls:

@@ -16,6 +16,7 @@ from redrive.model.classify import Evidence, Rule, classify
 from redrive.model.evidence import read
 from redrive.model.fingerprint import MESSAGE_READ, VERSION, Fingerprint, Trace, fingerprint_of
 from redrive.model.letter import Cause, Failure
+from redrive.model.told import failure
 
 log = logging.getLogger("redrive.describe")
 
@@ -81,16 +82,8 @@ def _described(error: BaseException, traceback_limit: int, rules: Sequence[Rule]
 
 def told(type: str, message: str, *, known_as: Sequence[str] = (), traceback: str = "") -> Failure:
     """A failure of which only words are known; `known_as` are names by which its type may be classified."""
-    found = fingerprint_of(Trace(type=type, message=message))
-    return Failure(
-        type=type,
-        message=message,
-        category=classify(Evidence(names=tuple(known_as), message=message)).category,
-        traceback=traceback,
-        fingerprint=found.digest,
-        fingerprint_version=VERSION,
-        fingerprint_reason=found.reason,
-    )
+    category = classify(Evidence(names=tuple(known_as), message=message)).category
+    return failure(type, message, category, traceback=traceback)
 
 
 def in_short(error: BaseException) -> Failure:

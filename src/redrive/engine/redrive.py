@@ -105,8 +105,8 @@ def _entered(row: LedgerRow, entry: Entry, detail: str, now: datetime) -> Ledger
 def _told(delivery: Delivery) -> tuple[Entry, str]:
     """What the ledger says of a delivery, and its detail."""
     match delivery:
-        case Delivered(confirmed=confirmed):
-            return Entry.CONFIRMED if confirmed else Entry.SENT, ""
+        case Delivered(confirmed=confirmed, where=where):
+            return Entry.CONFIRMED if confirmed else Entry.SENT, where
         case Refused(failure=failure):
             return Entry.FAILED, failure.message
         case Unknown(reason=reason):

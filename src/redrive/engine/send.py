@@ -22,6 +22,7 @@ from redrive.model.letter import Attempt, Failure, Letter
 from redrive.model.message import Message, outgoing
 from redrive.model.operation import Delivered, Delivery, Refused, Unknown
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released
+from redrive.ports.aside import giving_way
 from redrive.ports.transport import Transport
 
 log = logging.getLogger("redrive.send")
@@ -43,7 +44,7 @@ class Sender:
             outgoing(letter, letter.body)
             if (letter := one.letter).body_ref is None and not letter.redacted
             else await self._prepared(letter)
-            for one in claimed
+            for one in giving_way(claimed)
         ]
 
     async def _prepared(self, letter: Letter) -> Message | Refused:

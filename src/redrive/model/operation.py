@@ -21,6 +21,8 @@ class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
     confirmed: bool = False
     result: Any = None
     """What the handler gave back, where there is one at hand."""
+    where: str = ""
+    """Where a broker says that it has put it; the ledger keeps that."""
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):

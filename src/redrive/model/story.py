@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, msgpack
 
-from redrive.model.letter import Failure, Headers
+from redrive.model.letter import Failure, Headers, Origin
 
 
 class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,6 +22,8 @@ class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
     died_us: int = 0
     why: str = ""
     """Why it was given up on there: see `redrive.model.item.Why`."""
+    origin: Origin | None = None
+    """Where it came from, as far as that is known: who waits for a reply, say."""
 
 
 NOTHING = Story()

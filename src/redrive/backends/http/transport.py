@@ -23,11 +23,11 @@ from redrive.model.category import Category
 from redrive.model.classify import classify
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.evidence import read
-from redrive.model.fingerprint import VERSION, Trace, fingerprint_of
 from redrive.model.known_codes import by_http
 from redrive.model.letter import Failure
 from redrive.model.message import Message
 from redrive.model.operation import Delivered, Delivery, Refused, Unknown
+from redrive.model.told import failure
 from redrive.ports.aside import aside
 from redrive.ports.transport import Parcel
 
@@ -108,7 +108,7 @@ class HttpTransport:
     async def _posted(self, message: Message, line: Line) -> Delivery:
         if message.content_type == _REPR:
             why = "only the repr of this message was kept, so it cannot be sent back as it was; repair its body first"
-            return Refused(failure=_failure("redrive.Unsupported", why, Category.PERMANENT), was_reached=False)
+            return Refused(failure=failure("redrive.Unsupported", why, Category.PERMANENT), was_reached=False)
         line.forget()
         try:
             async with asyncio.timeout(self._seconds):
@@ -126,8 +126,8 @@ class HttpTransport:
             case Answer(status=status) if status < 200:
                 return Unknown(reason=f"{self.name} answered {status} and nothing after it; it may have worked")
             case Answer(status=status) if status >= 300:
-                failure = _failure(f"http.{status}", self._refusal(heard), by_http(status) or Category.PERMANENT)
-                return Refused(failure=failure)
+                told = failure(f"http.{status}", self._refusal(heard), by_http(status) or Category.PERMANENT)
+                return Refused(failure=told)
             case Answer(is_whole=False, status=status):
                 return Unknown(reason=f"{self.name} answered {status}, but its answer broke off; it may have worked")
             case Answer(status=status):
@@ -147,7 +147,7 @@ class HttpTransport:
         kind = type(error)
         reason = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or str(error) or kind.__name__
         message = f"{self.name} cannot be reached: {self._legible(reason)}; nothing was sent"
-        return _failure(f"{kind.__module__}.{kind.__qualname__}", message, classify(read(error)).category)
+        return failure(f"{kind.__module__}.{kind.__qualname__}", message, classify(read(error)).category)
 
     def _legible(self, said: str) -> str:
         """What the endpoint said, on one line, short, and without what it may have repeated."""
@@ -168,15 +168,3 @@ def _trusting(endpoint: Endpoint) -> ssl.SSLContext:
     except OSError as error:
         reason = error.strerror or str(error)
         raise BadSettings(f"cannot read the certificates {endpoint.ca} for {endpoint.name}: {reason}") from error
-
-
-def _failure(type: str, message: str, category: Category) -> Failure:
-    found = fingerprint_of(Trace(type=type, message=message))
-    return Failure(
-        type=type,
-        message=message,
-        category=category,
-        fingerprint=found.digest,
-        fingerprint_version=VERSION,
-        fingerprint_reason=found.reason,
-    )

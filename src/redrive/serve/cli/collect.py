@@ -1,4 +1,4 @@
-"""`redrive collect`: letters move from a dead queue into the store."""
+"""`redrive collect`: letters move from a dead queue or a mailbox into the store."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from redrive.settings import Settings, masked
 
 
 @click.command("collect")
-@click.argument("where", metavar="queue:NAME")
+@click.argument("where", metavar="queue:NAME|mailbox:NAME")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
 @yes_option
 @json_option
 @store_option
 @config_option
 def command(where: str, limit: int | None, yes: bool, as_json: bool, store: str | None, config: Path | None) -> None:
-    """Move letters from a dead queue into the store, where they can be searched, grouped, repaired and sent back.
+    """Move letters from a dead queue or a mailbox into the store, where they can be searched, grouped, repaired and sent back.
 
     A letter leaves its queue only when the store has it. One that redrive had sent back, and that died again, is the same letter,
     reopened. Cut short, it is simply started again.

@@ -32,7 +32,7 @@ _HAND = ("body", "content_type", "headers", "without", "target")
 @click.option(
     "--target",
     metavar="URL",
-    help="Where it goes back to: queue:NAME, py:module:function, http://…, or a source of [targets]; source: to its own.",
+    help="Where it goes back to: queue:NAME, mailbox:NAME, kafka:TOPIC, py:module:function, http://…, or a source of [targets]; source: to its own.",
 )
 @click.option("--patch", type=click.File("rb"), metavar="FILE", help="A JSON Patch (RFC 6902) for JSON bodies.")
 @click.option("--patch-inline", metavar="JSON", help='The patch itself: \'[{"op": "remove", "path": "/debug"}]\'.')

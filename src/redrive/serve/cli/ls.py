@@ -28,7 +28,7 @@ from redrive.serve.shape import letter_shape
 
 
 @click.command("ls")
-@click.argument("place", required=False, metavar="[queue:NAME]")
+@click.argument("place", required=False, metavar="[queue:NAME|mailbox:NAME]")
 @filter_options
 @listing_options
 @json_option
@@ -43,7 +43,7 @@ def command(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """List letters, the newest first; or those of a dead queue where they are, with queue:NAME."""
+    """List letters, the newest first; or those of a dead queue or a mailbox where they are, with queue:NAME or mailbox:NAME."""
     if place is not None:
         peeked(place, loaded(store, config).settings, limit, as_json=as_json, is_filtered=any(filters.values()))
         return

@@ -41,6 +41,8 @@ _TOLD = 20
 _GROUPS_SHOWN = 5
 _MOST_KINDS = 1000
 """Different things to tell that are remembered, so that memory stays flat."""
+_ARRIVED = (Entry.CONFIRMED, Entry.SENT)
+"""Of these the detail says where they are, not what was wrong."""
 _SILENT = timedelta(minutes=1)
 """Who runs an operation says so every half second; after so long without a word, nobody does."""
 
@@ -114,7 +116,7 @@ def _details(rows: Iterable[LedgerRow]) -> list[RenderableType]:
     first: dict[str, LedgerRow] = {}
     counts: Counter[str] = Counter()
     for row in rows:
-        if row.detail and row.entry is not Entry.CONFIRMED and (row.detail in first or len(first) < _MOST_KINDS):
+        if row.detail and row.entry not in _ARRIVED and (row.detail in first or len(first) < _MOST_KINDS):
             first.setdefault(row.detail, row)
             counts[row.detail] += 1
     lines: list[RenderableType] = []

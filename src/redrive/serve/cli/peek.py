@@ -1,4 +1,4 @@
-"""Letters of a dead queue, listed where they are."""
+"""Letters of a dead queue or a mailbox, listed where they are."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from redrive.serve.cli.options import print_json
 from redrive.serve.shape import letter_shape
 from redrive.settings import Settings
 
-SCHEME = "queue:"
+_SCHEMES = ("queue:", "mailbox:")
 _USUAL = 50
 
 
 def queue_named(where: str) -> str:
-    """The queue that `queue:NAME` names."""
-    if not where.startswith(SCHEME) or where == SCHEME:
-        raise click.UsageError(f"'{where}' is no place of letters; a dead queue is written queue:NAME, e.g. queue:orders-dead")
-    return where.removeprefix(SCHEME)
+    """The queue that `queue:NAME` names, or the one behind `mailbox:NAME`."""
+    scheme, colon, name = where.partition(":")
+    if f"{scheme}{colon}" not in _SCHEMES or not name:
+        raise click.UsageError(
+            f"'{where}' is no place of letters; a dead queue is written queue:NAME, e.g. queue:orders-dead, a mailbox mailbox:NAME"
+        )
+    return name
 
 
 def peeked(where: str, settings: Settings, limit: int | None, *, as_json: bool, is_filtered: bool) -> None:
-    """Print what waits in a dead queue, the oldest first."""
+    """Print what waits there, the oldest first."""
     name = queue_named(where)
     if is_filtered:
         raise click.UsageError(f"Letters of a queue are listed as they wait; `redrive collect {where}` makes them searchable.")

@@ -43,7 +43,7 @@ from redrive.serve.shape import as_json as to_json
     metavar="TARGET",
     default="source",
     show_default=True,
-    help="Where to: source, queue:NAME, py:module:function, http://…, or source=target for each of several sources.",
+    help="Where to: source, queue:NAME, mailbox:NAME, kafka:TOPIC, py:module:function, http://…, or source=target for each of several sources.",
 )
 @click.option("--rate", metavar="RATE", help="At most so many letters by time: 50/s, 300/min.")
 @click.option("--batch", type=click.IntRange(1, 1000), default=100, show_default=True, help="Letters on the way at a time.")
