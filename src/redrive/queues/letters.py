@@ -6,6 +6,8 @@ from datetime import datetime
 from hashlib import blake2b
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from redrive.engine.capture import Labels, Try, captured
 from redrive.engine.describe import told as failure_told
 from redrive.model.instant import instant
@@ -34,7 +36,7 @@ def message_of(item: Item, queue: str, partition: int) -> Message:
         key=item.key.encode() if item.key else None,
         kind=item.kind or None,
         reference=item.reference or None,
-        origin=Origin(topic=queue, partition=partition),
+        origin=_origin(story, queue, partition),
         delivery_count=(story.attempts or item.attempts) or None,
         received_at=instant(story.created_us or item.created_us) if story.created_us or item.created_us else None,
     )
@@ -49,10 +51,22 @@ def fresh_of(message: Message) -> Fresh:
         encoding="" if message.content_type == _PLAIN else message.content_type,
         kind=message.kind or "",
         key=(message.key or b"").decode("utf-8", "replace"),
-        story=told(Story(headers=message.headers)),
+        story=told(Story(headers=message.headers, origin=_carried(message.origin))),
         message_id=message.id or "",
         source_id=sent,
     )
+
+
+def _origin(story: Story, queue: str, partition: int) -> Origin:
+    """What is known of where it came from first; else the queue."""
+    known = story.origin or Origin()
+    return known if known.topic else replace(known, topic=queue, partition=partition)
+
+
+def _carried(origin: Origin) -> Origin | None:
+    """What of a message's origin still holds where it goes."""
+    carried = Origin(reply_to=origin.reply_to, request_id=origin.request_id, trace=origin.trace)
+    return None if carried == Origin() else carried
 
 
 def letter_of(item: Item, queue: str, partition: int, namespace: str, now: datetime, home: str | None = None) -> Letter:

@@ -53,7 +53,10 @@ class Line:
             raise BadSettings(
                 f"queue '{queue.name}' has partitions in store '{min(missing)}': name it under [queues] in the settings"
             )
-        self.parts = [Part(stores[name], _shard(queue, name, is_dead_queue)) for name in dict.fromkeys(queue.partitions)]
+        self._by_store = {
+            name: Part(stores[name], _shard(queue, name, is_dead_queue)) for name in dict.fromkeys(queue.partitions)
+        }
+        self.parts = list(self._by_store.values())
         self.only = self.parts[0] if len(self.parts) == 1 else None
         self.room: WaitingRoom = line.room if line else WaitingRoom()
         self.burials: Burials = line.burials if line else Burials()
@@ -64,10 +67,7 @@ class Line:
 
     def at(self, partition: int) -> Part:
         """The store and shard that have a partition."""
-        if self.only:
-            return self.only
-        name = self.queue.partitions[partition]
-        return self.parts[list(dict.fromkeys(self.queue.partitions)).index(name)]
+        return self.only or self._by_store[self.queue.partitions[partition]]
 
     def failed(self, part: Part) -> None:
         for partition in part.shard.partitions:

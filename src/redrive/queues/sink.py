@@ -62,6 +62,7 @@ def _item(letter: Letter, body: bytes, partitions: int) -> Fresh:
         created_us=micros(letter.first_received_at),
         died_us=micros(letter.dead_lettered_at),
         why=Why.TOLD,
+        origin=letter.origin,
     )
     source_id = f"{letter.id}.{letter.generation}.{letter.history[-1].occurrence}"
     return replace(fresh_of(message), story=told(story), source_id=source_id, partition=partition_of(source_id, partitions))

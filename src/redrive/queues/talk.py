@@ -24,7 +24,6 @@ class Heard(Struct, frozen=True):
 class _Wire(Struct):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    is_used: bool = False
 
 
 class Talk:

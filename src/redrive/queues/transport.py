@@ -24,17 +24,18 @@ _AT_ONCE = timedelta(milliseconds=11)
 
 
 def beside(dlq: DeadLetters, settings: Settings, url: str) -> QueueTransport:
-    """The queue that `queue:NAME` names, where these letters lie."""
-    return QueueTransport(opening.beside(dlq, settings), url.removeprefix(SCHEME))
+    """The queue that `queue:NAME` or `mailbox:NAME` names, where these letters lie."""
+    scheme, _, queue = url.partition(":")
+    return QueueTransport(opening.beside(dlq, settings), queue, f"{scheme}:")
 
 
 class QueueTransport:
     """One queue. What it takes is acknowledged by its store; whether the work is done, its consumer's guard tells."""
 
-    def __init__(self, queues: Queues, queue: str) -> None:
+    def __init__(self, queues: Queues, queue: str, scheme: str = SCHEME) -> None:
         self._queues = queues
         self._queue = queue
-        self.name = f"{SCHEME}{queue}"
+        self.name = f"{scheme}{queue}"
 
     async def send(self, messages: Sequence[Message]) -> list[Delivery]:
         """Raises when there is no such queue. A message that redrive sends twice is there once."""
