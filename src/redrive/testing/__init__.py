@@ -22,7 +22,7 @@ class TestMyLetters(LetterStoreContract):
 ```
 
 - `redrive.testing.kit`: what every backend owes its callers (`LetterStoreContract`, `DeskContract`, `QueueContract`, and
-  across a network `NetworkContract`), and letters to try it with.
+  across a network `NetworkContract` and `QueueNetworkContract`), and letters to try it with.
 - `redrive.testing.kill`: kill -9 at every step of a letter's way (`Harness`, `Kill`), and the law that holds all the same.
 - `redrive.testing.faults`: a store that fails, waits, cuts its answers or is down when the test says so.
 - `redrive.testing.proxy`: a TCP proxy (`Proxy`) before a real engine that cuts, delays, swallows, stalls and refuses.
@@ -49,6 +49,8 @@ from redrive.testing.kit.lines import At, Engine, Remote  # noqa: E402
 from redrive.testing.kit.machine import LetterMachine  # noqa: E402
 from redrive.testing.kit.network import NetworkContract, OutageContract  # noqa: E402
 from redrive.testing.kit.queue_clerk import QueueOpener  # noqa: E402
+from redrive.testing.kit.queue_lines import QueueRemote  # noqa: E402
+from redrive.testing.kit.queue_network import QueueNetworkContract, QueueOutageContract  # noqa: E402
 from redrive.testing.kit.queues import QueueContract  # noqa: E402
 from redrive.testing.kit.samples import START, attempt, failure, letter  # noqa: E402
 from redrive.testing.proxy import Counts, Proxy  # noqa: E402
@@ -75,7 +77,10 @@ __all__ = [
     "OutageContract",
     "Proxy",
     "QueueContract",
+    "QueueNetworkContract",
     "QueueOpener",
+    "QueueOutageContract",
+    "QueueRemote",
     "Remote",
     "Run",
     "Visits",

@@ -61,7 +61,11 @@ class Bell:
 
     async def _opened(self) -> _Ear:
         connection = await asyncpg.connect(
-            self._listen, timeout=_CONNECT_SECONDS, statement_cache_size=0, server_settings={"application_name": "redrive"}
+            self._listen,
+            timeout=_CONNECT_SECONDS,
+            command_timeout=_CONNECT_SECONDS,
+            statement_cache_size=0,
+            server_settings={"application_name": "redrive"},
         )
         ear = _Ear(connection)
         connection.add_termination_listener(ear.note)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -141,8 +142,12 @@ class PostgresQueues:
     async def changed(self, patience: timedelta) -> None:
         if self._bell is None:
             await asyncio.sleep(min(patience, LOOK_EVERY).total_seconds())
-        else:
-            await self._bell.rest(min(patience, _LISTEN_AT_MOST).total_seconds())
+            return
+        seconds = min(patience, _LISTEN_AT_MOST).total_seconds()
+        # A server that is silent is waited for no longer, though to connect may take more time.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._bell.rest(seconds)
 
     def serve_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
         pass

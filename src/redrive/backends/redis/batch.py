@@ -24,6 +24,7 @@ from redrive.backends.redis.keys import (
     instant_of,
     status_index,
 )
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server
 from redrive.model.letter import Letter
 from redrive.model.stored import restored, stored
@@ -110,7 +111,7 @@ class Batch:
                     numbers[suffix] = len(keys)
                 changes += (numbers[suffix], value, difference)
         answer = await server.run(
-            "write",
+            script("write"),
             keys,
             given(now),
             b"".join(self.ids),

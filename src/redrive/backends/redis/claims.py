@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from redrive.backends.redis.cards import generation_bytes
 from redrive.backends.redis.holdings import given
 from redrive.backends.redis.keys import ABSENT, Shard, bytes_of, instant_of, lane_bytes
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server, all_of, all_written
 from redrive.backends.redis.walk import Asked, walked
 from redrive.backends.remote.claimed import Copies, Copy
@@ -52,7 +53,7 @@ async def claim(server: Server, claim: Claim, now: datetime | None, copies: Copi
 async def due_in(server: Server, lanes: Sequence[Lane]) -> timedelta | None:
     """How long until a letter of these lanes may be claimed as due; None: none waits for a retry."""
     wanted = b"".join(map(lane_bytes, lanes))
-    answers = await all_of(server.run("next", [shard.due], wanted) for shard in server.shards)
+    answers = await all_of(server.run(script("next"), [shard.due], wanted) for shard in server.shards)
     waits = [instant_of(at) - instant_of(now) for now, at in answers if at is not None]
     return min(waits, default=None)
 
@@ -67,7 +68,7 @@ async def extend(server: Server, leases: Sequence[Lease], by: timedelta, now: da
     async def extend_some(shard: Shard, numbers: list[int]) -> None:
         some = [leases[number] for number in numbers]
         ends = await server.run(
-            "extend",
+            script("extend"),
             [shard.cards, shard.leases, shard.due, shard.ends],
             given(now),
             _end(by, now),
@@ -120,13 +121,15 @@ async def _claim_due(server: Server, claim: Claim, due: Due, now: datetime | Non
     limit, how = bounded(claim.limit), (lane_bytes(due.lane), int(due.longest))
     if len(server.shards) == 1:
         shard = server.shards[0]
-        answer = await server.run("claim", shard.claiming, given(now), _end(claim.lease, now), _owner(claim), limit, *how)
+        answer = await server.run(script("claim"), shard.claiming, given(now), _end(claim.lease, now), _owner(claim), limit, *how)
         return _claimed(server, claim, answer, now, copies)
     # The first of all shards. What another took meanwhile is made up for by what comes next.
     found: list[Claimed] = []
     while len(found) < limit:
         missing = limit - len(found)
-        heads = await all_of(server.run("peek", [shard.cards, shard.due], given(now), missing, *how) for shard in server.shards)
+        heads = await all_of(
+            server.run(script("peek"), [shard.cards, shard.due], given(now), missing, *how) for shard in server.shards
+        )
         wishes = [
             Wish((member[16:] if due.longest else member,), member[24:], version)
             for _, *rest in heads
@@ -149,7 +152,9 @@ async def _taken(
 
     async def take_some(shard: Shard, some: list[Wish]) -> list[Claimed]:
         ids, versions = b"".join(wish.id for wish in some), b"".join(wish.version for wish in some)
-        answer = await server.run("take", shard.claiming, given(now), _end(claim.lease, now), _owner(claim), limit, ids, versions)
+        answer = await server.run(
+            script("take"), shard.claiming, given(now), _end(claim.lease, now), _owner(claim), limit, ids, versions
+        )
         return _claimed(server, claim, answer, now, copies)
 
     calls = (take_some(server.shards[shard], some) for shard, some in by_shard.items())

@@ -9,6 +9,7 @@ from typing import TypeGuard
 from redrive.backends.redis.holdings import read_many
 from redrive.backends.redis.keys import AGE, COUNTED, GROUPS, Shard, counts, status_index
 from redrive.backends.redis.plan import everything, exact_index
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server, all_of
 from redrive.backends.redis.walk import Asked, leased, walked
 from redrive.model.letter import Letter
@@ -110,7 +111,7 @@ async def _statuses(server: Server, now: datetime | None) -> dict[str, int]:
     stored = [status for status in Status if status is not Status.RETRYING]
     suffixes = [status_index(status) for status in stored]
     totals = Counter[str]()
-    for answer in await all_of(server.run("spans", list(map(shard.key, suffixes))) for shard in server.shards):
+    for answer in await all_of(server.run(script("spans"), list(map(shard.key, suffixes))) for shard in server.shards):
         totals.update(dict(zip((status.value for status in stored), answer[::3], strict=True)))
     for letter in await held(server, now):
         totals[letter.status.value] -= 1

@@ -13,6 +13,7 @@ from redrive.backends.redis.holdings import read
 from redrive.backends.redis.hours import between
 from redrive.backends.redis.keys import group_index, instant_of, micros_of
 from redrive.backends.redis.plan import everything
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server, all_of
 from redrive.backends.redis.walk import Asked, walked
 from redrive.model.hours import HOUR, SHOWN, growth
@@ -146,7 +147,7 @@ async def _spans(server: Server, names: Sequence[str]) -> dict[str, _Span]:
     for start in range(0, len(names), _MOST_A_CALL):
         some = names[start : start + _MOST_A_CALL]
         suffixes = list(map(group_index, some))
-        for answer in await all_of(server.run("spans", list(map(shard.key, suffixes))) for shard in server.shards):
+        for answer in await all_of(server.run(script("spans"), list(map(shard.key, suffixes))) for shard in server.shards):
             for name, count, first, last in zip(some, answer[::3], answer[1::3], answer[2::3], strict=True):
                 if count:
                     spans.setdefault(name, _Span(first, last)).take_in(first, last)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from redrive.backends.redis.cards import on_card
 from redrive.backends.redis.keys import Shard, bytes_of, instant_of
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server
 from redrive.model.changes import Holding
 from redrive.model.letter import Letter
@@ -61,7 +62,7 @@ async def read(
 ) -> tuple[dict[UUID, Kept], datetime]:
     """Those of the letters that are there, and the instant at which they were like that."""
     source = shard.cards if cards else shard.letters
-    moment, *rest = await server.run("read", [source, shard.cards, shard.leases], given(now), b"".join(ids))
+    moment, *rest = await server.run(script("read"), [source, shard.cards, shard.leases], given(now), b"".join(ids))
     if now is None:
         server.heard(moment)
     found = {}

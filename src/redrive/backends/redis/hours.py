@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from redrive.backends.redis.counting import held, only_status
 from redrive.backends.redis.keys import AGE, bytes_of_micros, index
 from redrive.backends.redis.plan import everything, exact_index
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server, all_of
 from redrive.backends.redis.walk import Asked, walked
 from redrive.model.hours import HOUR, hour_of, start_of
@@ -45,7 +46,7 @@ async def between(server: Server, suffixes: Sequence[bytes], hours: Sequence[int
     joined, totals = b"".join(edges), [[0] * (len(edges) - 1) for _ in suffixes]
     for start in range(0, len(suffixes), _MOST_SETS):
         some = suffixes[start : start + _MOST_SETS]
-        for answer in await all_of(server.run("hours", list(map(shard.key, some)), joined) for shard in server.shards):
+        for answer in await all_of(server.run(script("hours"), list(map(shard.key, some)), joined) for shard in server.shards):
             for place, told in enumerate(answer, start):
                 _add(totals[place], told, edges)
     return totals

@@ -14,6 +14,7 @@ from redrive.backends.redis.durability import Keeping, kept, lacking
 from redrive.backends.redis.errors import refused
 from redrive.backends.redis.joint import Joint
 from redrive.backends.redis.node import Node
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server
 from redrive.model.errors import BadSettings, SchemaTooNew, StoreCorrupt, StoreNotWritable, StoreUnavailable
 
@@ -48,7 +49,7 @@ async def take_ground(server: Server) -> None:
 
 async def ensure_rights(server: Server) -> None:
     """Refuse a user who may do only some of what a script does: it would be ended in its middle."""
-    await server.run("rights", [server.shards[0].key(b"check")])
+    await server.run(script("rights"), [server.shards[0].key(b"check")])
 
 
 async def bound(server: Server, desk: UUID) -> UUID:

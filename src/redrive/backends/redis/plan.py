@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.backends.redis.keys import ENDS, bytes_of_micros, index
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server, all_of
 from redrive.model.instant import micros
 from redrive.model.query import And, Field, Is, Not, Op, Or, Query
@@ -159,7 +160,7 @@ async def _sizes(server: Server, covers: list[Cover]) -> list[int]:
     flat = list(dict.fromkeys(suffix for some in sets for suffix in some))
     totals = dict.fromkeys(flat, 0)
     if flat:
-        answers = await all_of(server.run("spans", [shard.key(suffix) for suffix in flat]) for shard in server.shards)
+        answers = await all_of(server.run(script("spans"), [shard.key(suffix) for suffix in flat]) for shard in server.shards)
         for answer in answers:
             for suffix, size in zip(flat, answer[::3], strict=True):
                 totals[suffix] += size

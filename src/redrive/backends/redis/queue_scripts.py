@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from redis import exceptions
-
-from redrive.backends.redis.scripts import Script
-from redrive.backends.redis.server import Server
+from redrive.backends.redis.scripts import Script, put_together
 from redrive.model.errors import NoSuchItem, NotLeased, QueueGone
 
 _OK, _GONE, _NO_SUCH = 0, 1, 2
@@ -37,21 +32,9 @@ _PARTS = {
 @cache
 def queue_script(name: str) -> Script:
     """The script of this name, with what it needs in front."""
-    folder = resources.files(__package__) / "lua"
-    parts = [] if name in _ALONE else ["queue_shared", "queue_item", *(f"queue_{part}" for part in _PARTS.get(name, ()))]
-    text = "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in (*parts, name))
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), name not in _READING)
-
-
-async def run(server: Server, name: str, keys: Sequence[bytes], *arguments: bytes | str | int) -> Any:
-    """What the script answers."""
-    known = queue_script(name)
-    rest = (len(keys), *keys, *arguments)
-    try:
-        return await server.command(keys[0], "EVALSHA", known.digest, *rest, writes=known.writes)
-    except exceptions.NoScriptError:
-        # Nothing was done: the server restarted, or forgot its scripts. The whole text makes it known again.
-        return await server.command(keys[0], "EVAL", known.text, *rest, writes=known.writes)
+    shared = ("batches", "queue_shared", "queue_item")
+    parts = () if name in _ALONE else (*shared, *(f"queue_{part}" for part in _PARTS.get(name, ())))
+    return put_together(*parts, name, writes=name not in _READING)
 
 
 def ensure_done(answer: Sequence[Any], *queues: str) -> None:

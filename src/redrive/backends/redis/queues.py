@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,14 +16,13 @@ from redrive.backends.redis.address import Address, Durability
 from redrive.backends.redis.keys import text_bytes
 from redrive.backends.redis.queue_keys import QueueKeys
 from redrive.backends.redis.queue_rows import LETTERS, again_values, instants, is_plain, leased_items, listed_item, rest
-from redrive.backends.redis.queue_scripts import ensure_done, run
+from redrive.backends.redis.queue_scripts import ensure_done, queue_script
 from redrive.backends.redis.server import Server
 from redrive.backends.remote.loops import PerLoop
 from redrive.model.instant import micros
 from redrive.model.item import Again, Due, Fresh, Item, Leased, Move, PartitionStats, Place, Swept
 from redrive.model.queue import Catalogue, Queue, Shard
 from redrive.ports.capabilities import Capabilities
-from redrive.ports.inline import pause
 
 _RANDOM = 16
 """Bytes for the first position of a second."""
@@ -51,7 +50,7 @@ class RedisQueues:
 
     async def catalogue(self) -> Catalogue:
         server = await self._server()
-        told = await run(server, "queue_catalogue", [self._keys(server).catalogue], self._catalogue.version)
+        told = await server.run(queue_script("queue_catalogue"), [self._keys(server).catalogue], self._catalogue.version)
         if told:
             fields = dict(zip(told[::2], told[1::2], strict=True))
             version = int(fields.pop(b"version"))
@@ -66,7 +65,7 @@ class RedisQueues:
             values += (text_bytes(queue.id), _encoder.encode(queue))
         dropped = [text_bytes(id) for id in drop]
         keys = [self._keys(server).catalogue]
-        return bool(await run(server, "queue_define", keys, version, len(dropped), *dropped, *values))
+        return bool(await server.run(queue_script("queue_define"), keys, version, len(dropped), *dropped, *values))
 
     async def put(self, shard: Shard, items: Sequence[Fresh], *, now: datetime | None = None) -> list[str]:
         how: list[Value] = [shard.expire_us, shard.dedupe_us, int(shard.is_ordered)]
@@ -128,7 +127,7 @@ class RedisQueues:
     async def next_due(self, *, limit: int = 100) -> list[Due]:
         server = await self._server()
         keys = self._keys(server)
-        answer = await run(server, "queue_due", [keys.due], b"", b"", b"", b"", limit)
+        answer = await server.run(queue_script("queue_due"), [keys.due], b"", b"", b"", b"", limit)
         return [Due(queue=keys.queue(root), at_us=int(float(at))) for root, at in zip(answer[1::2], answer[2::2], strict=True)]
 
     async def items(
@@ -151,13 +150,18 @@ class RedisQueues:
         await self._write("queue_remove", shard, None)
 
     async def changed(self, patience: timedelta) -> None:
+        # A server that is silent is waited for no longer, though an answer may take more time.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience.total_seconds()):
+                await self._has_changed()
+
+    async def _has_changed(self) -> None:
         """A number that every script raises that makes something ready is looked at, more and more rarely."""
-        deadline = time.monotonic() + patience.total_seconds()
         wait, longest = _LOOK_SECONDS
         # What came since somebody last looked is new to whoever waits.
         before = self._changes if self._changes is not None else await self._looked()
-        while (left := deadline - time.monotonic()) > 0:
-            await pause(min(wait, left))
+        while True:
+            await asyncio.sleep(wait)
             if await self._looked() != before:
                 return
             wait = min(2 * wait, longest)
@@ -174,7 +178,7 @@ class RedisQueues:
     async def check(self) -> None:
         server = await self._server()
         keys = self._keys(server)
-        await run(server, "queue_rights", [keys.tag + b"check"])
+        await server.run(queue_script("queue_rights"), [keys.tag + b"check"])
         # Writes nothing into a key that is not there, and needs all that a write needs.
         await server.command(keys.tag, "SETRANGE", keys.tag + b"check", 0, b"", writes=True)
 
@@ -211,7 +215,7 @@ class RedisQueues:
         named = keys.of(shard, *others) if at is None else keys.of(shard, (shard, numbers), *others)
         moment: Value = b"" if now is None else micros(now)
         random = os.urandom(_RANDOM * (len(numbers) + sum(len(tuple(more)) for _, more in others)))
-        answer = await run(server, name, named, keys.root(shard.queue), moment, random, _joined(numbers), *values)
+        answer = await server.run(queue_script(name), named, keys.root(shard.queue), moment, random, _joined(numbers), *values)
         ensure_done(answer, shard.queue, *(other.queue for other, _ in others[1:]))
         return answer
 
@@ -229,7 +233,7 @@ class RedisQueues:
     async def _writable(self) -> Server:
         server = await self._server()
         if not server.is_writable:
-            await run(server, "queue_rights", [self._keys(server).due])
+            await server.run(queue_script("queue_rights"), [self._keys(server).due])
             await opening.take_ground(server)
         return server
 

@@ -18,7 +18,7 @@ from redrive.backends.redis.address import Address
 from redrive.backends.redis.errors import refused
 from redrive.backends.redis.keys import Shard, bytes_of_micros
 from redrive.backends.redis.node import Node
-from redrive.backends.redis.scripts import Script, script
+from redrive.backends.redis.scripts import Script
 from redrive.backends.remote.clock import ServerClock
 from redrive.model.errors import AnswerLost, StoreError, StoreUnavailable
 
@@ -80,15 +80,14 @@ class Server:
                 raise
         raise StoreUnavailable(f"the cluster of {self.name} sends from node to node; try again when it has settled")
 
-    async def run(self, name: str, keys: Sequence[bytes], *arguments: bytes | str | int) -> Any:
+    async def run(self, script: Script, keys: Sequence[bytes], *arguments: bytes | str | int) -> Any:
         """Run a script on keys of one shard."""
-        known: Script = script(name)
         rest = (len(keys), *keys, *arguments)
         try:
-            return await self.command(keys[0], "EVALSHA", known.digest, *rest, writes=known.writes)
+            return await self.command(keys[0], "EVALSHA", script.digest, *rest, writes=script.writes)
         except exceptions.NoScriptError:
             # Nothing was done: the server restarted, or forgot its scripts. The whole text makes it known again.
-            return await self.command(keys[0], "EVAL", known.text, *rest, writes=known.writes)
+            return await self.command(keys[0], "EVAL", script.text, *rest, writes=script.writes)
 
     async def primaries(self) -> list[Node]:
         """Every node that answers for letters."""

@@ -13,6 +13,7 @@ from redrive.backends.redis.cards import on_card
 from redrive.backends.redis.holdings import MOST_CARDS, MOST_LETTERS, Kept, given, kept, read, read_many
 from redrive.backends.redis.keys import Shard, bytes_of, bytes_of_micros, instant_of
 from redrive.backends.redis.plan import WORTH_SORTING, Cover, chosen, ends, everything, exact_index, span
+from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server, all_of
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, listed_by
@@ -110,7 +111,7 @@ class _Stream:
         verb, here, there = (
             ("ZRANGEBYLEX", self._first, self._last) if self._is_up else ("ZREVRANGEBYLEX", self._last, self._first)
         )
-        moment, *rest = await self._server.run("walk", self._keys, given(self._now), verb, here, there, self._size)
+        moment, *rest = await self._server.run(script("walk"), self._keys, given(self._now), verb, here, there, self._size)
         if self._now is None:
             self._server.heard(moment)
         now = instant_of(moment)

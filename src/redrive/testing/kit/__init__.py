@@ -7,7 +7,9 @@
 - Tier 4, kill -9: `kills`. For stores across a network: `network` with `cuts`, `silences` and `outages`, on `lines` that break.
 - Queues have the same four: `queues` (`QueueContract`); `queue_putting`, `queue_leasing`, `queue_sweeping`, `queue_dying`,
   `queue_order`, `queue_looking`, `queue_catalogue`; `queue_machine`; `queue_owners` and `queue_histories`, which looks for an
-  order that explains what many saw; `queue_processes` and `queue_kills`.
+  order that explains what many saw; `queue_processes` and `queue_kills`. Across a network: `queue_network`
+  (`QueueNetworkContract`) with `queue_cuts`, `queue_silences`, `queue_hearing` and `queue_outages`, on `queue_lines`; each of
+  `queue_steps` is made once or not at all.
 - What they stand on: `clerk` uses a store on the test's own time, `crowd` sends many at once, `samples` makes letters by
-  hand and `strategies` draws them.
+  hand and `strategies` draws them. `lines` are cut at `instants`; `callers` give up on them, and a `town` outlives its engine.
 """

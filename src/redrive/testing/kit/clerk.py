@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
 import pytest
@@ -162,8 +162,15 @@ class Clerk:
         self._run(self.store.close())
 
 
+class Capable(Protocol):
+    """A store, whatever it keeps, or who uses it."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+
 @contextmanager
-def running(store: LetterStore) -> Iterator[Run]:
+def running(store: Capable) -> Iterator[Run]:
     """How to run this store's verbs: inline when it can, which is faster, else on an event loop."""
     if store.capabilities.inline:
         yield drive
@@ -172,13 +179,18 @@ def running(store: LetterStore) -> Iterator[Run]:
         yield runner.run
 
 
-class Kit:
-    """Fixtures of all kits for letters. A subclass overrides `opener`."""
+class Looped:
+    """What every kit needs."""
 
     @pytest.fixture
-    def opener(self) -> Opener:
-        """Give the function that opens the store under test."""
-        pytest.fail("override the fixture `opener` with one that gives the function to open your store", pytrace=False)
+    def run(self) -> Iterator[Run]:
+        """How verbs are run: on an event loop of the test's own."""
+        with asyncio.Runner() as runner:
+            yield runner.run
+
+
+class Placed(Looped):
+    """Fixtures of all kits for stores that are opened in a folder."""
 
     @pytest.fixture
     def share(self) -> float:
@@ -192,11 +204,14 @@ class Kit:
         place.mkdir()
         return place
 
+
+class Kit(Placed):
+    """Fixtures of all kits for letters. A subclass overrides `opener`."""
+
     @pytest.fixture
-    def run(self) -> Iterator[Run]:
-        """How verbs are run: on an event loop of the test's own."""
-        with asyncio.Runner() as runner:
-            yield runner.run
+    def opener(self) -> Opener:
+        """Give the function that opens the store under test."""
+        no_opener()
 
     @pytest.fixture
     def store(self, opener: Opener, place: Path, run: Run) -> Iterator[Clerk]:
@@ -206,13 +221,17 @@ class Kit:
         clerk.close()
 
 
-def offers(store: LetterStore | Clerk, order: Order) -> None:
+def no_opener() -> NoReturn:
+    pytest.fail("override the fixture `opener` with one that gives the function to open your store", pytrace=False)
+
+
+def offers(store: Capable, order: Order) -> None:
     """Skip the test when the store does not list letters in this order."""
     if order is Order.NEAREST:
         needs(store, "nearest")
 
 
-def needs(store: LetterStore | Clerk, capability: str) -> None:
+def needs(store: Capable, capability: str) -> None:
     """Skip the test when the store does not claim this."""
     if not getattr(store.capabilities, capability):
         pytest.skip(f"this store does not claim to be {capability}")

@@ -15,7 +15,7 @@ from redrive.model.lease import Claim, Claimed, Due
 from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Failed, Outcome, Released, Settled, Settlement
 from redrive.ports.letters import LetterStore
-from redrive.testing.kit.clerk import Run, running
+from redrive.testing.kit.clerk import Capable, Run, running
 from redrive.testing.kit.samples import LANE, START, attempt, is_chaos, letter
 
 LETTERS = 5000 if is_chaos() else 500
@@ -99,7 +99,7 @@ def _hasty_threads() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def in_threads(store: LetterStore, count: int, work: Callable[[int, Run], None]) -> None:
+def in_threads(store: Capable, count: int, work: Callable[[int, Run], None]) -> None:
     """Run `work` in so many threads, which begin together; raise what any of them raised.
 
     Each is given its number and what runs the store's verbs there: by hand, or on an event loop of the thread's own.

@@ -18,45 +18,15 @@ from redrive.model.query import Field
 from redrive.model.settlement import Completed, Released, Settled, Settlement
 from redrive.model.status import Status
 from redrive.testing.kit.clerk import Clerk
+from redrive.testing.kit.instants import CUTS, Cut, measured
 from redrive.testing.kit.lines import PATIENCE, Batch, Ended, Lines, ended, within
 from redrive.testing.kit.samples import attempt
 from redrive.testing.proxy import Proxy
 
 _SIZE = 20
 
-Cut = Callable[[Proxy, int, int], None]
-"""Lays a cut, given how many bytes a request of that kind has, and its answer."""
 
-
-def _request(share: float) -> Cut:
-    return lambda line, asked, _: line.cut_after(request_bytes=int(asked * share))
-
-
-def _answer(share: float) -> Cut:
-    return lambda line, _, answered: line.cut_after(answer_bytes=int(answered * share))
-
-
-def _behind(line: Proxy, asked: int, _: int) -> None:
-    # Should this request have some bytes less than the one that was measured, its answer is cut instead.
-    line.cut_after(request_bytes=asked, answer_bytes=0)
-
-
-def _last(line: Proxy, _: int, answered: int) -> None:
-    line.cut_after(answer_bytes=answered - 4)
-
-
-CUTS = [
-    pytest.param(_request(0), id="before_the_request"),
-    pytest.param(_request(0.5), id="amid_the_request"),
-    pytest.param(_request(0.99), id="near_the_end_of_the_request"),
-    pytest.param(_behind, id="behind_the_request"),
-    pytest.param(_answer(0), id="before_the_answer"),
-    pytest.param(_answer(0.5), id="amid_the_answer"),
-    pytest.param(_last, id="near_the_end_of_the_answer"),
-]
-
-
-class Cuts(Lines):
+class Cuts(Lines[Clerk]):
     """Connections that are reset at the worst instant."""
 
     @pytest.mark.parametrize("cut", CUTS)
@@ -64,7 +34,7 @@ class Cuts(Lines):
         self, cut: Cut, store: Clerk, witness: Clerk, line: Proxy
     ) -> None:
         for warm in range(2):
-            size = _measured(line, partial(store.put, *Batch(f"cut {warm}").letters))
+            size = measured(line, partial(store.put, *Batch(f"cut {warm}").letters))
         batch = Batch("cut 2")
         cut(line, *size)
         put = ended(lambda: store.put(*batch.letters))
@@ -85,7 +55,7 @@ class Cuts(Lines):
         batch = Batch("known")
         store.put(*batch.letters)
         for failed in range(2):
-            size = _measured(line, partial(store.put, *_failed_again(batch, f"cut {failed}")))
+            size = measured(line, partial(store.put, *_failed_again(batch, f"cut {failed}")))
         again = _failed_again(batch, "cut 2")
         cut(line, *size)
         put = ended(lambda: store.put(*again))
@@ -104,7 +74,7 @@ class Cuts(Lines):
         store.put(*batch.letters)
         for _ in range(2):
             claimed: list[Claimed] = []
-            size = _measured(line, partial(_claim_into, claimed, store))
+            size = measured(line, partial(_claim_into, claimed, store))
             assert len(claimed) == _SIZE
             store.settle(*(Settlement.of(one.lease, Released()) for one in claimed))
         known = {one.letter.id: one.lease.token for one in claimed}
@@ -136,7 +106,7 @@ class Cuts(Lines):
         self, cut: Cut, store: Clerk, witness: Clerk, line: Proxy
     ) -> None:
         for warm in range(2):
-            size = _measured(line, partial(_ended, store, _held(store, f"cut {warm}")))
+            size = measured(line, partial(_ended, store, _held(store, f"cut {warm}")))
         leases = _held(store, "cut 2")
         _settled_by_the_key(store, witness, leases, lambda: cut(line, *size))
 
@@ -145,7 +115,7 @@ class Cuts(Lines):
         self, cut: Cut, store: Clerk, witness: Clerk, line: Proxy
     ) -> None:
         for warm in range(2):
-            size = _measured(line, partial(_ended, store, _held(store, f"cut {warm}", with_help_of=witness)))
+            size = measured(line, partial(_ended, store, _held(store, f"cut {warm}", with_help_of=witness)))
         _settled_by_the_key(store, witness, _held(store, "cut 2", with_help_of=witness), lambda: cut(line, *size))
 
     @pytest.mark.parametrize("cut", CUTS)
@@ -154,7 +124,7 @@ class Cuts(Lines):
     ) -> None:
         for warm in range(2):
             store.put(*Batch(f"cut {warm}").letters)
-            size = _measured(line, store.purge)
+            size = measured(line, store.purge)
         store.put(*Batch("cut 2").letters)
         cut(line, *size)
         purged = ended(store.purge)
@@ -203,14 +173,6 @@ class Cuts(Lines):
             line.accept()
             store.check()
         assert _ended(store, leases) == {Settled.DONE}
-
-
-def _measured(line: Proxy, verb: Callable[[], Any]) -> tuple[int, int]:
-    """How many bytes a call took, and its answer, so that the next one of its kind can be cut in its middle."""
-    before = line.counts
-    verb()
-    after = line.counts
-    return after.request_bytes - before.request_bytes, after.answer_bytes - before.answer_bytes
 
 
 def _claim_into(claimed: list[Claimed], store: Clerk) -> None:

@@ -20,7 +20,7 @@ from redrive.model.operation import AuditRow, Entry, LedgerRow, Operation, Opera
 from redrive.model.tempo import Tempo
 from redrive.model.triage import Note, Standing, Triage
 from redrive.ports.desk import Desk
-from redrive.testing.kit.clerk import Run
+from redrive.testing.kit.clerk import Looped, Run
 from redrive.testing.kit.receipts import ReceiptsContract
 from redrive.testing.kit.samples import START, occurrence
 from redrive.testing.kit.strategies import effort, instants, texts, uuids
@@ -50,18 +50,13 @@ def _note(act: str, **changes: Any) -> AuditRow:
     return AuditRow(**(values | changes))
 
 
-class DeskContract(ReceiptsContract):
+class DeskContract(Looped, ReceiptsContract):
     """What every `Desk` owes its callers. A subclass overrides `opener`."""
 
     @pytest.fixture
     def opener(self) -> DeskOpener:
         """Give the way to open the desk under test."""
         pytest.fail("override the fixture `opener` with one that says how to open your desk", pytrace=False)
-
-    @pytest.fixture
-    def run(self) -> Iterator[Run]:
-        with asyncio.Runner() as runner:
-            yield runner.run
 
     @pytest.fixture
     def desk(self, opener: DeskOpener, tmp_path: Path, run: Run) -> Iterator[Desk]:

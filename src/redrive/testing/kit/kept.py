@@ -19,12 +19,11 @@ from redrive.model.query import EVERYTHING, TALLIED, Field, GroupOrder, Is, tall
 from redrive.model.settlement import Completed, Failed, Outcome, Redriven, Released, Settlement
 from redrive.model.status import Act
 from redrive.ports.letters import LetterStore
-from redrive.testing.kill.children import children
+from redrive.testing.kill.children import killed_after, say
 from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs, running
 from redrive.testing.kit.samples import START, attempt, failure, letter
 from redrive.testing.kit.strategies import effort
 
-_PATIENCE_SECONDS = 60.0
 _SOURCES = ("orders", "bills", "mails")
 _ACTS = (Act.ARCHIVE, Act.DISCARD, Act.RESTORE, Act.REQUEUE)
 
@@ -86,7 +85,7 @@ def _live(opener: Opener, place: Path, deeds: Sequence[Deed], pipe: Connection) 
         while True:
             for deed in deeds:
                 clerk.do(deed)
-                pipe.send_bytes(b"done")
+                say(pipe, "done")
 
 
 class Kept(Kit):
@@ -105,32 +104,12 @@ class Kept(Kit):
         @effort(max(1, round(6 * share)), chaos=300)
         @given(deeds, st.integers(1, 60))
         def any_deeds(deeds: list[Deed], last: int) -> None:
-            _kill_while(opener, place, deeds, last)
+            killed_after(last, str, _live, opener, place, deeds)
             store = Clerk(opener(place), run)
             _counts_are_right(store)
             store.close()
 
         any_deeds()
-
-
-def _kill_while(opener: Opener, place: Path, deeds: list[Deed], last: int) -> None:
-    """Kill whoever does the deeds, some time after so many."""
-    context = children()
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_live, args=(opener, place, deeds, theirs), daemon=True)
-    child.start()
-    theirs.close()
-    try:
-        for _ in range(last):
-            assert ours.poll(_PATIENCE_SECONDS), "the child said nothing for too long"
-            ours.recv_bytes()
-    except EOFError:
-        raise AssertionError("the child died by itself") from None
-    finally:
-        child.kill()
-        child.join(_PATIENCE_SECONDS)
-        child.close()
-        ours.close()
 
 
 def _counts_are_right(store: Clerk) -> None:

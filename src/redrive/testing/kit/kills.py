@@ -8,7 +8,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from msgspec import Struct, msgpack
+from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.model.lease import Claim, Due, Lease
@@ -16,13 +16,12 @@ from redrive.model.letter import Letter
 from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Settled, Settlement
 from redrive.model.status import Status
-from redrive.testing.kill.children import children
+from redrive.testing.kill.children import killed_after, say
 from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs, running
 from redrive.testing.kit.samples import LANE, START, is_chaos, letter
 
 _ROUNDS = 100 if is_chaos() else 5
 _LEASE = timedelta(hours=1)
-_PATIENCE_SECONDS = 60.0
 _BATCH = 3
 
 
@@ -42,22 +41,18 @@ def _named(name: str) -> Letter:
 def _live(opener: Opener, place: Path, round: int, pipe: Connection) -> None:
     """Put, claim and settle for as long as one lives; tell of each step after it was confirmed."""
     store = opener(place)
-
-    def tell(confirmed: _Confirmed) -> None:
-        pipe.send_bytes(msgpack.encode(confirmed))
-
     with running(store) as run:
         number = 0
         while True:
             names = tuple(f"{round}/{number}/{item}" for item in range(_BATCH))
             run(store.put([_named(name) for name in names], now=START))
-            tell(_Confirmed(held=names))
+            say(pipe, _Confirmed(held=names))
             claimed = run(store.claim(Claim(owner=f"round {round}", lease=_LEASE, limit=2, what=Due(LANE)), now=START))
             leases = tuple(one.lease for one in claimed)
-            tell(_Confirmed(claimed=leases))
+            say(pipe, _Confirmed(claimed=leases))
             # One of the two is settled, the other is still held when the end comes.
             run(store.settle([Settlement.of(lease, Completed()) for lease in leases[:1]], now=START))
-            tell(_Confirmed(settled=leases[:1]))
+            say(pipe, _Confirmed(settled=leases[:1]))
             number += 1
 
 
@@ -73,7 +68,7 @@ class Kills(Kit):
         leases: dict[bytes, Lease] = {}
         done: set[bytes] = set()
         for round in range(_ROUNDS):
-            for confirmed in _killed_after(opener, place, round, messages=dice.randrange(1, 60)):
+            for confirmed in killed_after(dice.randrange(1, 60), _Confirmed, _live, opener, place, round):
                 held.update(confirmed.held)
                 leases |= {lease.id.bytes: lease for lease in confirmed.claimed}
                 done.update(lease.id.bytes for lease in confirmed.settled)
@@ -87,33 +82,6 @@ class Kills(Kit):
         store = Clerk(opener(place), run, START + _LEASE)
         _expired_leases_can_be_taken_over(store, leases, done)
         store.close()
-
-
-def _killed_after(opener: Opener, place: Path, round: int, *, messages: int) -> list[_Confirmed]:
-    """Everything that a child said before it was killed, some time after so many messages."""
-    context = children()
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_live, args=(opener, place, round, theirs), daemon=True)
-    child.start()
-    theirs.close()
-    said: list[_Confirmed] = []
-    decode = msgpack.Decoder(_Confirmed).decode
-    try:
-        while True:
-            assert ours.poll(_PATIENCE_SECONDS), "the child said nothing for too long"
-            said.append(decode(ours.recv_bytes()))
-            if len(said) == messages:
-                child.kill()
-    except EOFError:
-        pass
-    finally:
-        child.kill()
-        child.join(_PATIENCE_SECONDS)
-        exit_code = child.exitcode
-        child.close()
-        ours.close()
-    assert len(said) >= messages, f"the child died by itself (exit code {exit_code})"
-    return said
 
 
 def _nothing_is_lost_or_torn(store: Clerk, held: set[str]) -> None:

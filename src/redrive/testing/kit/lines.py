@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -16,7 +18,7 @@ from msgspec.structs import replace
 from redrive.model.errors import AnswerLost, StoreUnavailable
 from redrive.model.letter import Letter
 from redrive.ports.letters import LetterStore
-from redrive.testing.kit.clerk import Clerk, Run
+from redrive.testing.kit.clerk import Clerk, Looped, Run
 from redrive.testing.kit.samples import START, letter
 from redrive.testing.proxy import Proxy
 
@@ -24,6 +26,9 @@ PATIENCE = timedelta(seconds=30)
 BLINK_SECONDS = 0.005
 SHORT = timedelta(seconds=0.5)
 """How long a store waits for an answer where a test lets it wait in vain."""
+SOON = 4 * SHORT + SHORT
+"""Waiting for the answer, letting go of the connection, and some time to spare on a busy machine."""
+_TIMEOUT = timedelta(seconds=5)
 
 
 class Engine(Protocol):
@@ -61,20 +66,52 @@ class At(Struct, frozen=True, kw_only=True):
     """How long an answer may take."""
 
 
-class Remote(Struct, frozen=True, kw_only=True):
+class Used(Protocol):
+    """A clerk, whatever the store."""
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Used)
+
+
+class Host(Struct, Generic[C], frozen=True, kw_only=True):
     """An engine with a store on it."""
 
     engine: Engine
-    open: Callable[[At], LetterStore]
     victim: Engine | None = None
     """What is killed and frozen, when that is one part of several; else the engine. Started again is always the engine."""
 
+    @property
+    def mortal(self) -> Engine:
+        """What is killed and frozen."""
+        return self.victim or self.engine
 
-class Lines:
-    """Fixtures of the kit for networks. A subclass overrides `remote`."""
+    @abstractmethod
+    def clerk(self, at: At, run: Run) -> C:
+        """One who uses the store that is opened there."""
+
+    def near(self, name: str, timeout: timedelta) -> At:
+        """The engine itself, without a line that could be cut."""
+        return At(host=self.engine.host, port=self.engine.port, name=name, timeout=timeout)
+
+
+class Remote(Host[Clerk], frozen=True, kw_only=True):
+    """An engine with letters on it."""
+
+    open: Callable[[At], LetterStore]
+
+    def clerk(self, at: At, run: Run) -> Clerk:
+        return Clerk(self.open(at), run)
+
+
+class Lines(Looped, Generic[C]):
+    """Fixtures of the kits for networks. A subclass overrides `remote`."""
 
     @pytest.fixture
-    def remote(self) -> Remote:
+    def remote(self) -> Host[C]:
         """Give the engine, and how the store on it is opened."""
         pytest.fail(
             "override the fixture `remote` with one that gives an engine and how your store on it is opened", pytrace=False
@@ -85,35 +122,40 @@ class Lines:
         return f"t{uuid4().hex[:12]}"
 
     @pytest.fixture
-    def run(self) -> Iterator[Run]:
-        """How verbs are run: on an event loop of the test's own."""
-        with asyncio.Runner() as runner:
-            yield runner.run
-
-    @pytest.fixture
-    def line(self, remote: Remote) -> Iterator[Proxy]:
+    def line(self, remote: Host[C]) -> Iterator[Proxy]:
         """What stands between the store under test and its engine."""
         with Proxy(remote.engine.host, remote.engine.port) as proxy:
             yield proxy
 
     @pytest.fixture
-    def store(self, remote: Remote, line: Proxy, name: str, run: Run) -> Iterator[Clerk]:
+    def store(self, remote: Host[C], line: Proxy, name: str, run: Run) -> Iterator[C]:
         """An empty store at the far end of the line, ready for use."""
-        yield from _opened(remote, At(host=line.host, port=line.port, name=name, timeout=PATIENCE), run)
+        with ready(remote, At(host=line.host, port=line.port, name=name, timeout=PATIENCE), run) as clerk:
+            yield clerk
 
     @pytest.fixture
-    def hasty(self, remote: Remote, line: Proxy, name: str, run: Run) -> Iterator[Clerk]:
+    def hasty(self, remote: Host[C], line: Proxy, name: str, run: Run) -> Iterator[C]:
         """The same, with little patience for answers."""
-        yield from _opened(remote, At(host=line.host, port=line.port, name=name, timeout=SHORT), run)
+        with ready(remote, At(host=line.host, port=line.port, name=name, timeout=SHORT), run) as clerk:
+            yield clerk
 
     @pytest.fixture
-    def witness(self, remote: Remote, name: str, run: Run) -> Iterator[Clerk]:
+    def witness(self, remote: Host[C], name: str, run: Run) -> Iterator[C]:
         """The same store past the line: sees what is really there."""
-        yield from _opened(remote, At(host=remote.engine.host, port=remote.engine.port, name=name, timeout=PATIENCE), run)
+        with ready(remote, remote.near(name, PATIENCE), run) as clerk:
+            yield clerk
+
+    @pytest.fixture
+    def near(self, remote: Host[C], name: str, run: Run) -> Iterator[C]:
+        """An empty store on the engine itself, with some patience for answers."""
+        with ready(remote, remote.near(name, _TIMEOUT), run) as clerk:
+            yield clerk
 
 
-def _opened(remote: Remote, at: At, run: Run) -> Iterator[Clerk]:
-    clerk = Clerk(remote.open(at), run)
+@contextmanager
+def ready(remote: Host[C], at: At, run: Run) -> Iterator[C]:
+    """One who uses the store that is opened there, which is ready for use."""
+    clerk = remote.clerk(at, run)
     clerk.check()
     yield clerk
     clerk.close()
@@ -185,7 +227,7 @@ def within(bound: timedelta, verb: Callable[[], Any]) -> Ended:
     return answer
 
 
-def recovered(clerk: Clerk) -> None:
+def recovered(clerk: Used) -> None:
     """Wait until the engine serves again; one of several parts takes its time to be known to the others."""
     deadline = time.monotonic() + PATIENCE.total_seconds()
     while not (told := ended(clerk.check)).is_done:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any
 from uuid import UUID
-
-import pytest
 
 from redrive.engine.observed import ObservedLetters
 from redrive.model.arrival import Held
-from redrive.model.errors import AnswerLost, StoreUnavailable
 from redrive.model.lease import Claim, Claimed, Due, Lease
 from redrive.model.query import Field
 from redrive.model.settlement import Completed, Failed, Outcome, Released, Settled, Settlement
@@ -26,83 +23,45 @@ from redrive.testing.kit.lines import (
     BLINK_SECONDS,
     PATIENCE,
     SHORT,
-    At,
     Batch,
     Lines,
     Remote,
     ended,
-    one_sentence,
     recovered,
-    until,
     within,
 )
-from redrive.testing.kit.samples import LANE, START, attempt, is_chaos
+from redrive.testing.kit.samples import LANE, START, attempt
+from redrive.testing.kit.town import Town
 
-T = TypeVar("T")
-
-_ROUNDS = 30 if is_chaos() else 3
 _PUTTERS = 3
 _WORKERS = 4
 _BATCH = 5
-_STEPS_A_ROUND = 60
 _LEASE = timedelta(hours=1)
-_TIMEOUT = timedelta(seconds=5)
-_BOUND_SECONDS = 1800 if is_chaos() else 120
 
 
-class Outages(Lines):
+class Outages(Lines[Clerk]):
     """An engine that ends at any instant, and comes back."""
-
-    @pytest.fixture
-    def near(self, remote: Remote, name: str, run: Run) -> Iterator[Clerk]:
-        """An empty store on the engine itself, without a line that could be cut."""
-        at = At(host=remote.engine.host, port=remote.engine.port, name=name, timeout=_TIMEOUT)
-        clerk = Clerk(remote.open(at), run)
-        clerk.check()
-        yield clerk
-        clerk.close()
 
     def test_an_engine_that_is_killed_amid_everything_loses_nothing_and_serves_no_two(
         self, remote: Remote, near: Clerk, run: Run
     ) -> None:
-        victim = remote.victim or remote.engine
         town = _Town(near.store)
-
-        async def kill_and_start(number: int) -> None:
-            await asyncio.to_thread(victim.kill)
-            if number % 2:
-                await town.goes_on(unheard=1)
-            await asyncio.to_thread(remote.engine.start)
-
-        run(town.lives_through(_ROUNDS, kill_and_start))
-        assert town.unheard, "the kills met nothing"
+        run(town.lives_through_kills(remote.mortal, remote.engine))
         town.is_in_order(near)
 
     def test_an_engine_that_is_frozen_amid_everything_loses_nothing_and_serves_no_two(
         self, remote: Remote, name: str, near: Clerk, run: Run
     ) -> None:
-        victim = remote.victim or remote.engine
-        at = At(host=remote.engine.host, port=remote.engine.port, name=name, timeout=SHORT)
-        town = _Town(store := remote.open(at))
-
-        async def freeze_and_thaw(number: int) -> None:
-            await asyncio.to_thread(victim.pause)
-            try:
-                # Nobody hangs: all of them are told in time.
-                await town.goes_on(unheard=2)
-            finally:
-                await asyncio.to_thread(victim.resume)
-
-        run(town.lives_through(2, freeze_and_thaw))
+        town = _Town(store := remote.open(remote.near(name, SHORT)))
+        run(town.lives_through_frosts(remote.mortal))
         run(store.close())
         town.is_in_order(near)
 
     def test_while_the_engine_is_down_each_call_says_so_and_changes_nothing(self, remote: Remote, near: Clerk) -> None:
-        victim = remote.victim or remote.engine
         batch = Batch("before")
         near.put(*batch.letters)
         leases = [one.lease for one in near.claim()]
-        victim.kill()
+        remote.mortal.kill()
         try:
             # The connection may have been in use as it broke; after that there is none.
             ended(near.check)
@@ -118,16 +77,13 @@ class Outages(Lines):
         assert set(near.settle(*ends)) == {Settled.DONE}
 
 
-class _Town:
-    """Tasks that live on one store, what they were told, and what they never heard. All of it happens at `START`."""
+class _Town(Town):
+    """Tasks that put, claim and settle letters, what they were told, and what they never heard. All of it happens at `START`."""
 
     def __init__(self, store: LetterStore) -> None:
+        super().__init__()
         self._store = ObservedLetters(store)
         self._register = Register()
-        self._is_over = False
-        self._steps = 0
-        self.unheard = 0
-        """How many calls ended without an answer."""
         self._confirmed: list[str] = []
         self._unknown: list[str] = []
         self._tokens: dict[UUID, int] = {}
@@ -135,37 +91,24 @@ class _Town:
         self._completing: dict[UUID, Lease] = {}
         """Letters whose completion was asked for and not confirmed."""
 
-    async def lives_through(self, rounds: int, strike: Callable[[int], Awaitable[None]]) -> None:
-        async with asyncio.timeout(_BOUND_SECONDS), asyncio.TaskGroup() as group:
-            for number in range(_PUTTERS):
-                group.create_task(self._put(number))
-            for number in range(_WORKERS):
-                group.create_task(self._work(f"worker {number}"))
-            for number in range(rounds):
-                await self.goes_on(steps=_STEPS_A_ROUND)
-                await strike(number)
-            await self.goes_on(steps=_STEPS_A_ROUND)
-            self._is_over = True
-
-    async def goes_on(self, *, steps: int = 0, unheard: int = 0) -> None:
-        """Wait until so many more calls were answered, and so many were not."""
-        steps, unheard = self._steps + steps, self.unheard + unheard
-        await until(lambda: self._steps >= steps and self.unheard >= unheard)
+    def lives(self) -> Iterator[Coroutine[Any, Any, None]]:
+        yield from (self._put(number) for number in range(_PUTTERS))
+        yield from (self._work(f"worker {number}") for number in range(_WORKERS))
 
     async def _put(self, number: int) -> None:
         item = 0
-        while not self._is_over:
+        while not self.is_over:
             item += 1
             name = f"{number}/{item}"
-            held = await self._heard(self._store.put(Batch(name, _BATCH).letters, now=START))
+            held = await self.heard(self._store.put(Batch(name, _BATCH).letters, now=START))
             # A put is repeated when its answer was lost, so that what is new may be told of as a duplicate.
             assert held is None or set(held) <= {Held.NEW, Held.DUPLICATE}
             (self._unknown if held is None else self._confirmed).append(name)
 
     async def _work(self, owner: str) -> None:
         dice = random.Random(owner)
-        while not self._is_over:
-            claimed = await self._heard(self._store.claim(Claim(owner=owner, lease=_LEASE, limit=7, what=Due(LANE)), now=START))
+        while not self.is_over:
+            claimed = await self.heard(self._store.claim(Claim(owner=owner, lease=_LEASE, limit=7, what=Due(LANE)), now=START))
             if not claimed:
                 await asyncio.sleep(BLINK_SECONDS)
                 continue
@@ -173,7 +116,7 @@ class _Town:
             for one in claimed:
                 assert one.lease.token > self._tokens.get(one.letter.id, 0)
                 self._tokens[one.letter.id] = one.lease.token
-            extended = await self._heard(self._store.extend([one.lease for one in claimed], _LEASE, now=START))
+            extended = await self.heard(self._store.extend([one.lease for one in claimed], _LEASE, now=START))
             assert extended is None or None not in extended, "a live lease was lost"
             await self._settle([(one, _outcome(dice, one)) for one in claimed])
 
@@ -183,38 +126,13 @@ class _Town:
         self._register.give_back([one.letter.id for one, _ in ends if one.letter.id not in completing])
         self._completing |= completing
         settlements = [Settlement.of(one.lease, outcome) for one, outcome in ends]
-        while not self._is_over:
-            try:
-                answers = await self._store.settle(settlements, now=START)
-            except AnswerLost as error:
-                self._missed(error)
-                return
-            except StoreUnavailable as error:
-                # Nothing was changed, so that it can be done again as if for the first time.
-                self._missed(error)
-                await asyncio.sleep(BLINK_SECONDS)
-            else:
-                assert set(answers) == {Settled.DONE}, "settled before, or the lease was lost"
-                self._steps += 1
-                self._register.complete(list(completing))
-                for id in completing:
-                    del self._completing[id]
-                return
-
-    async def _heard(self, verb: Awaitable[T]) -> T | None:
-        """What the store answers; None when it did not."""
-        try:
-            answer = await verb
-        except StoreUnavailable as error:
-            self._missed(error)
-            await asyncio.sleep(BLINK_SECONDS)
-            return None
-        self._steps += 1
-        return answer
-
-    def _missed(self, error: StoreUnavailable) -> None:
-        one_sentence(error)
-        self.unheard += 1
+        answers = await self.told(lambda: self._store.settle(settlements, now=START))
+        if answers is None:
+            return
+        assert set(answers) == {Settled.DONE}, "settled before, or the lease was lost"
+        self._register.complete(list(completing))
+        for id in completing:
+            del self._completing[id]
 
     def is_in_order(self, witness: Clerk) -> None:
         """Everything that was confirmed is there, and everything unknown can be found out and brought to its end."""

@@ -7,7 +7,6 @@ from collections import Counter
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from redrive.model.errors import RedriveError
 from redrive.model.status import Status
 from redrive.ports.letters import LetterStore
-from redrive.testing.kill.children import children
+from redrive.testing.kill.children import answers_of, begin_together, children, heard, say
 from redrive.testing.kit.clerk import Clerk, Kit, Opener, Run, needs, running
 from redrive.testing.kit.crowd import LETTERS, PATIENCE_SECONDS, THREADS, Register, in_threads, letter_ids, settle_all
 from redrive.testing.kit.samples import START, is_chaos, letter
@@ -32,12 +31,11 @@ def _settle_alone(opener: Opener, place: Path, owner: str, pipe: Connection) -> 
     register = Register()
 
     async def work() -> None:
-        pipe.send("ready")
-        pipe.recv()
+        begin_together(pipe)
         held = await store.put([letter("contested", failed=owner, status=Status.QUARANTINED)], now=START)
         await settle_all(store, owner, register)
         await store.close()
-        pipe.send((held[0].value, [id.bytes for id in register.completed.elements()]))
+        say(pipe, (held[0].value, [id.bytes for id in register.completed.elements()]))
 
     asyncio.run(work())
 
@@ -52,9 +50,9 @@ def _close_amid_writes(opener: Opener, place: Path, rounds: int, pipe: Connectio
         try:
             in_threads(store, THREADS, partial(_write_or_close, store, round, confirmed))
         except BaseException as error:
-            pipe.send((f"{type(error).__name__}: {error}", confirmed))
+            say(pipe, (f"{type(error).__name__}: {error}", confirmed))
             raise
-    pipe.send(("", confirmed))
+    say(pipe, ("", confirmed))
 
 
 def _write_or_close(store: LetterStore, round: int, confirmed: list[bytes], number: int, run: Run) -> None:
@@ -104,7 +102,7 @@ class Processes(Kit):
         child.start()
         theirs.close()
         try:
-            error, confirmed = _heard(ours)
+            error, confirmed = heard(ours, tuple[str, list[bytes]])
         except EOFError:
             child.join(PATIENCE_SECONDS)
             pytest.fail(f"the process died (exit code {child.exitcode})")
@@ -119,30 +117,6 @@ class Processes(Kit):
 
 def _in_processes(opener: Opener, place: Path) -> list[tuple[str, list[UUID]]]:
     """What each of several processes answers that begin together on the same data."""
-    context = children()
-    pipes, processes = [], []
-    for number in range(_PROCESSES):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_settle_alone, args=(opener, place, f"process {number}", theirs), daemon=True)
-        process.start()
-        theirs.close()
-        pipes.append(ours)
-        processes.append(process)
-    try:
-        for pipe in pipes:
-            assert _heard(pipe) == "ready"
-        for pipe in pipes:
-            pipe.send("go")
-        answers = [_heard(pipe) for pipe in pipes]
-    finally:
-        for process, pipe in zip(processes, pipes, strict=True):
-            pipe.close()
-            process.join(PATIENCE_SECONDS)
-            process.close()
+    each = [(opener, place, f"process {number}") for number in range(_PROCESSES)]
+    answers = answers_of(tuple[str, list[bytes]], _settle_alone, each)
     return [(how, [UUID(bytes=raw) for raw in ids]) for how, ids in answers]
-
-
-def _heard(pipe: Connection) -> Any:
-    if not pipe.poll(PATIENCE_SECONDS):
-        pytest.fail("a process did not answer")
-    return pipe.recv()

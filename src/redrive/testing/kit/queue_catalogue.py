@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from redrive.model.queue import Catalogue, Queue
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener, needs
+from redrive.testing.kit.clerk import needs
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener
 from redrive.testing.kit.queue_samples import ORDERS, START_US, fresh, names
 
 

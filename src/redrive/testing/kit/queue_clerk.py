@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,8 +13,7 @@ from redrive.model.item import Again, Due, Fresh, Item, Leased, Move, PartitionS
 from redrive.model.queue import Catalogue, Queue, Shard
 from redrive.ports.capabilities import Capabilities
 from redrive.ports.queues import QueueStore
-from redrive.testing.kit import clerk, crowd
-from redrive.testing.kit.clerk import Run
+from redrive.testing.kit.clerk import Placed, Run, no_opener
 from redrive.testing.kit.queue_samples import EVERYWHERE
 from redrive.testing.kit.samples import START
 
@@ -33,7 +30,7 @@ class QueueClerk:
     def __init__(self, store: QueueStore, run: Run, now: datetime = START) -> None:
         self.store = store
         self.now = now
-        self._run = run
+        self.run = run
 
     @property
     def capabilities(self) -> Capabilities:
@@ -48,16 +45,16 @@ class QueueClerk:
         self.now += timedelta(**duration)
 
     def catalogue(self) -> Catalogue:
-        return self._run(self.store.catalogue())
+        return self.run(self.store.catalogue())
 
     def define(self, version: int, *queues: Queue, drop: Sequence[str] = ()) -> bool:
-        return self._run(self.store.define(version, queues, drop))
+        return self.run(self.store.define(version, queues, drop))
 
     def put(self, shard: Shard, *items: Fresh) -> list[str]:
-        return self._run(self.store.put(shard, items, now=self.now))
+        return self.run(self.store.put(shard, items, now=self.now))
 
     def lease(self, shard: Shard, limit: int = 1000, *, lease_us: int = 0) -> Leased:
-        return self._run(self.store.lease(shard, limit, lease_us=lease_us, now=self.now))
+        return self.run(self.store.lease(shard, limit, lease_us=lease_us, now=self.now))
 
     def take(self, shard: Shard, *, lease_us: int = 0) -> Item:
         """The next item, which must be there."""
@@ -65,30 +62,30 @@ class QueueClerk:
         return item
 
     def extend(self, shard: Shard, *ids: str, lease_us: int, partition: int = 0) -> int:
-        return self._run(self.store.extend(shard, partition, ids, lease_us, now=self.now))
+        return self.run(self.store.extend(shard, partition, ids, lease_us, now=self.now))
 
     def complete(self, shard: Shard, *ids: str, partition: int = 0) -> None:
-        self._run(self.store.complete(shard, partition, ids, now=self.now))
+        self.run(self.store.complete(shard, partition, ids, now=self.now))
 
     def retry(self, shard: Shard, *again: Again, partition: int = 0) -> Swept:
-        return self._run(self.store.retry(shard, partition, again, now=self.now))
+        return self.run(self.store.retry(shard, partition, again, now=self.now))
 
     def sweep(self, shard: Shard, *, limit: int = 1000) -> Swept:
-        return self._run(self.store.sweep(shard, limit=limit, now=self.now))
+        return self.run(self.store.sweep(shard, limit=limit, now=self.now))
 
     def dying(self, shard: Shard, *, limit: int = 1000) -> list[tuple[int, Item]]:
-        return self._run(self.store.dying(shard, limit=limit))
+        return self.run(self.store.dying(shard, limit=limit))
 
     def move(self, shard: Shard, moves: Sequence[Move], to: Shard) -> int:
-        return self._run(self.store.move(shard, moves, to, now=self.now))
+        return self.run(self.store.move(shard, moves, to, now=self.now))
 
     def next_due(self, *, limit: int = 100) -> list[Due]:
-        return self._run(self.store.next_due(limit=limit))
+        return self.run(self.store.next_due(limit=limit))
 
     def items(
         self, shard: Shard, *, partition: int = 0, places: Iterable[Place] = EVERYWHERE, pivot: str = "", limit: int = 1000
     ) -> list[Item]:
-        return self._run(self.store.items(shard, partition, frozenset(places), pivot=pivot, limit=limit))
+        return self.run(self.store.items(shard, partition, frozenset(places), pivot=pivot, limit=limit))
 
     def everything(self, shard: Shard) -> list[Item]:
         """The items of all partitions."""
@@ -103,52 +100,34 @@ class QueueClerk:
         return self.one(shard, name).place
 
     def stats(self, shard: Shard) -> list[PartitionStats]:
-        return self._run(self.store.stats(shard, now=self.now))
+        return self.run(self.store.stats(shard, now=self.now))
 
     def clear(self, shard: Shard, *places: Place) -> int:
-        return self._run(self.store.clear(shard, frozenset(places), now=self.now))
+        return self.run(self.store.clear(shard, frozenset(places), now=self.now))
 
     def delete(self, shard: Shard, *ids: str, partition: int = 0) -> None:
-        self._run(self.store.delete(shard, partition, ids, now=self.now))
+        self.run(self.store.delete(shard, partition, ids, now=self.now))
 
     def remove(self, shard: Shard) -> None:
-        self._run(self.store.remove(shard))
+        self.run(self.store.remove(shard))
 
     def changed(self, patience: timedelta) -> None:
-        self._run(self.store.changed(patience))
+        self.run(self.store.changed(patience))
 
     def check(self) -> None:
-        self._run(self.store.check())
+        self.run(self.store.check())
 
     def close(self) -> None:
-        self._run(self.store.close())
+        self.run(self.store.close())
 
 
-class QueueKit:
+class QueueKit(Placed):
     """Fixtures of all kits for queues. A subclass overrides `opener`."""
 
     @pytest.fixture
     def opener(self) -> QueueOpener:
         """Give the function that opens the store under test."""
-        pytest.fail("override the fixture `opener` with one that gives the function to open your store", pytrace=False)
-
-    @pytest.fixture
-    def share(self) -> float:
-        """What part of the generated sequences is tried in an ordinary run: less than 1 for an engine that takes its time."""
-        return 1.0
-
-    @pytest.fixture
-    def place(self, tmp_path: Path) -> Path:
-        """A folder that belongs to one store."""
-        place = tmp_path / "store"
-        place.mkdir()
-        return place
-
-    @pytest.fixture
-    def run(self) -> Iterator[Run]:
-        """How verbs are run: on an event loop of the test's own."""
-        with asyncio.Runner() as runner:
-            yield runner.run
+        no_opener()
 
     @pytest.fixture
     def store(self, opener: QueueOpener, place: Path, run: Run) -> Iterator[QueueClerk]:
@@ -156,19 +135,3 @@ class QueueKit:
         clerk = QueueClerk(opener(place), run)
         yield clerk
         clerk.close()
-
-
-def running(store: QueueStore) -> AbstractContextManager[Run]:
-    """How to run this store's verbs: inline when it can, which is faster, else on an event loop."""
-    return clerk.running(store)  # type: ignore[arg-type]  # nothing but its capabilities is looked at
-
-
-def in_threads(store: QueueStore, count: int, work: Callable[[int, Run], None]) -> None:
-    """Run `work` in so many threads, which begin together; raise what any of them raised."""
-    crowd.in_threads(store, count, work)  # type: ignore[arg-type]  # nothing but its capabilities is looked at
-
-
-def needs(store: QueueStore | QueueClerk, capability: str) -> None:
-    """Skip the test when the store does not claim this."""
-    if not getattr(store.capabilities, capability):
-        pytest.skip(f"this store does not claim to be {capability}")

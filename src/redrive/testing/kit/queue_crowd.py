@@ -7,10 +7,12 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from redrive.model.item import Again, Fresh, Item
+from redrive.model.item import Again, Fresh, Item, Place
 from redrive.model.queue import Shard
 from redrive.ports.queues import QueueStore
-from redrive.testing.kit.queue_samples import HOUR_US, fresh
+from redrive.testing.kit.queue_clerk import QueueClerk
+from redrive.testing.kit.queue_dying import moved
+from redrive.testing.kit.queue_samples import HOUR_US, fresh, names
 from redrive.testing.kit.samples import START, is_chaos
 
 ITEMS = 1200 if is_chaos() else 150
@@ -110,3 +112,27 @@ def everybody_is_done(register: Register, shard: Shard, workers: Sequence[str]) 
     assert register.completed + register.given_up == expected
     assert register.completed
     assert register.given_up
+
+
+def counts_are_right(store: QueueClerk, shard: Shard) -> None:
+    """What each partition says of itself is what is there."""
+    for stats, partition in zip(store.stats(shard), shard.partitions, strict=True):
+        places = Counter(item.place for item in store.items(shard, partition=partition, limit=1_000_000))
+        counted = (stats.ready, stats.leased, stats.scheduled, stats.behind, stats.dying)
+        assert counted == tuple(
+            places[place] for place in (Place.READY, Place.LEASED, Place.SCHEDULED, Place.BEHIND, Place.DYING)
+        )
+        assert stats.total == places.total() - places[Place.SCHEDULED]
+
+
+def worked_off(store: QueueClerk, shard: Shard, dead: Shard) -> Counter[str]:
+    """Sweep, move what is dying to its dead queue, and complete the rest; answers with what was completed."""
+    while not store.sweep(shard).is_done:
+        pass
+    while dying := store.dying(shard):
+        assert store.move(shard, [moved(item, partition) for partition, item in dying], dead) == len(dying)
+    done: Counter[str] = Counter()
+    while (leased := store.lease(shard)).items:
+        done.update(names(leased.items))
+        store.complete(shard, *(item.id for item in leased.items), partition=leased.partition)
+    return done

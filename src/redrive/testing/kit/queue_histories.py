@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from redrive.model.item import Again, Item
 from redrive.ports.queues import QueueStore
-from redrive.testing.kit.clerk import Run
-from redrive.testing.kit.queue_clerk import QueueKit, QueueOpener, in_threads, running
+from redrive.testing.kit.clerk import Run, running
+from redrive.testing.kit.crowd import in_threads
+from redrive.testing.kit.queue_clerk import QueueKit, QueueOpener
 from redrive.testing.kit.queue_samples import HOUR_US, ORDERS, fresh
 from redrive.testing.kit.samples import START, is_chaos
 

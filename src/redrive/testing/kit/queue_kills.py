@@ -7,19 +7,19 @@ from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from msgspec import Struct, msgpack
+from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.model.item import Again, Fresh, Item, Place
-from redrive.testing.kill.children import children
-from redrive.testing.kit.clerk import Run
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener, needs, running
+from redrive.model.item import Again, Fresh, Item
+from redrive.testing.kill.children import killed_after, say
+from redrive.testing.kit.clerk import Run, needs, running
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener
+from redrive.testing.kit.queue_crowd import counts_are_right, worked_off
 from redrive.testing.kit.queue_dying import moved
 from redrive.testing.kit.queue_samples import DEAD, HOUR_US, PAIR, fresh, names
 from redrive.testing.kit.samples import START, is_chaos
 
 _ROUNDS = 100 if is_chaos() else 5
-_PATIENCE_SECONDS = 60.0
 _BATCH = 4
 _SHARD = replace(PAIR, max_attempts=0, expire_us=0, lease_us=HOUR_US)
 
@@ -42,27 +42,23 @@ def _named(name: str) -> Fresh:
 def _live(opener: QueueOpener, place: Path, round: int, pipe: Connection) -> None:
     """Put, lease, complete, give up and move for as long as one lives; tell of each step after it was confirmed."""
     store = opener(place)
-
-    def tell(said: _Said) -> None:
-        pipe.send_bytes(msgpack.encode(said))
-
     with running(store) as run:
         number = 0
         while True:
             batch = tuple(f"{round}/{number}/{item}" for item in range(_BATCH))
             run(store.put(_SHARD, [_named(name) for name in batch], now=START))
-            tell(_Said(put=batch))
+            say(pipe, _Said(put=batch))
             leased = run(store.lease(_SHARD, 3, now=START))
-            tell(_Said(leased=tuple(names(leased.items))))
+            say(pipe, _Said(leased=tuple(names(leased.items))))
             # One is completed, one given up and moved, and the third is still held when the end comes.
             done, dead = leased.items[:1], leased.items[1:2]
-            tell(_Said(completing=tuple(names(done))))
+            say(pipe, _Said(completing=tuple(names(done))))
             run(store.complete(_SHARD, leased.partition, [item.id for item in done], now=START))
-            tell(_Said(completed=tuple(names(done))))
+            say(pipe, _Said(completed=tuple(names(done))))
             run(store.retry(_SHARD, leased.partition, [Again(id=item.id, dead=True) for item in dead], now=START))
             dying = run(store.dying(_SHARD))
             run(store.move(_SHARD, [moved(item, partition) for partition, item in dying], DEAD, now=START))
-            tell(_Said(moved=tuple(item.reference for _, item in dying)))
+            say(pipe, _Said(moved=tuple(item.reference for _, item in dying)))
             number += 1
 
 
@@ -76,7 +72,7 @@ class QueueKills(QueueKit):
         dice = random.Random(4)
         heard = [_Said()]
         for round in range(_ROUNDS):
-            heard += _killed_after(opener, place, round, messages=dice.randrange(1, 60))
+            heard += killed_after(dice.randrange(1, 60), _Said, _live, opener, place, round)
             store = QueueClerk(opener(place), run)
             store.check()
             _law_is_kept(store, heard)
@@ -87,33 +83,6 @@ class QueueKills(QueueKit):
         store.wait(hours=1)
         _all_that_is_left_can_be_worked_off(store)
         store.close()
-
-
-def _killed_after(opener: QueueOpener, place: Path, round: int, *, messages: int) -> list[_Said]:
-    """Everything that a child said before it was killed, some time after so many messages."""
-    context = children()
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_live, args=(opener, place, round, theirs), daemon=True)
-    child.start()
-    theirs.close()
-    said: list[_Said] = []
-    decode = msgpack.Decoder(_Said).decode
-    try:
-        while True:
-            assert ours.poll(_PATIENCE_SECONDS), "the child said nothing for too long"
-            said.append(decode(ours.recv_bytes()))
-            if len(said) == messages:
-                child.kill()
-    except EOFError:
-        pass
-    finally:
-        child.kill()
-        child.join(_PATIENCE_SECONDS)
-        exit_code = child.exitcode
-        child.close()
-        ours.close()
-    assert len(said) >= messages, f"the child died by itself (exit code {exit_code})"
-    return said
 
 
 def _law_is_kept(store: QueueClerk, heard: list[_Said]) -> None:
@@ -131,13 +100,7 @@ def _law_is_kept(store: QueueClerk, heard: list[_Said]) -> None:
         _is_whole(item)
     unconfirmed = Counter(name.rpartition("/")[0] for name in (found.keys() | completing) - put)
     assert set(unconfirmed.values()) <= {_BATCH}, "half a batch was put"
-    for stats, partition in zip(store.stats(_SHARD), _SHARD.partitions, strict=True):
-        places = Counter(item.place for item in store.items(_SHARD, partition=partition, limit=1_000_000))
-        counted = (stats.ready, stats.leased, stats.scheduled, stats.behind, stats.dying)
-        assert counted == tuple(
-            places[place] for place in (Place.READY, Place.LEASED, Place.SCHEDULED, Place.BEHIND, Place.DYING)
-        )
-        assert stats.total == places.total()
+    counts_are_right(store, _SHARD)
 
 
 def _is_whole(item: Item) -> None:
@@ -149,13 +112,7 @@ def _is_whole(item: Item) -> None:
 def _all_that_is_left_can_be_worked_off(store: QueueClerk) -> None:
     """Leases of the dead have ended, and what was dying is moved on."""
     before = Counter(names(store.everything(_SHARD)))
-    while not store.sweep(_SHARD).is_done:
-        pass
-    store.move(_SHARD, [moved(item, partition) for partition, item in store.dying(_SHARD)], DEAD)
-    done: Counter[str] = Counter()
-    while (leased := store.lease(_SHARD)).items:
-        done.update(names(leased.items))
-        store.complete(_SHARD, *(item.id for item in leased.items), partition=leased.partition)
+    done = worked_off(store, _SHARD, DEAD)
     assert store.everything(_SHARD) == []
     assert set(before - done) <= set(names(store.everything(DEAD)))
     assert set(done.values()) <= {1}

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from redrive.model.errors import NoSuchItem, QueueGone
 from redrive.model.item import Again, Move, PartitionStats, Place, Swept
 from redrive.model.ksuid import positions
-from redrive.testing.kit.clerk import Run
+from redrive.testing.kit.clerk import Run, needs
 from redrive.testing.kit.crowd import PATIENCE_SECONDS
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener, needs
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener
 from redrive.testing.kit.queue_samples import (
     DEAD,
     EVERYWHERE,

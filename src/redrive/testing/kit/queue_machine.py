@@ -17,8 +17,8 @@ from redrive.model.item import Again, Fresh, Item, Move, Place
 from redrive.model.queue import Shard
 from redrive.ports.inline import drive
 from redrive.ports.queues import QueueStore
-from redrive.testing.kit.clerk import Run
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener, running
+from redrive.testing.kit.clerk import Run, running
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener
 from redrive.testing.kit.queue_draws import (
     DELAYS_US,
     HOWS,

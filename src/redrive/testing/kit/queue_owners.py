@@ -13,9 +13,9 @@ from redrive.model.errors import NoSuchItem, QueueGone
 from redrive.model.item import Again, Move, Place
 from redrive.model.queue import Shard
 from redrive.testing.kit.clerk import Run
-from redrive.testing.kit.crowd import PATIENCE_SECONDS, THREADS
+from redrive.testing.kit.crowd import PATIENCE_SECONDS, THREADS, in_threads
 from redrive.testing.kit.queue_catalogue import queue
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, in_threads
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit
 from redrive.testing.kit.queue_crowd import Register, everybody_is_done, work
 from redrive.testing.kit.queue_dying import moved
 from redrive.testing.kit.queue_samples import DEAD, LINES, MINUTE_US, ORDERS, PAIR, fresh, named, names

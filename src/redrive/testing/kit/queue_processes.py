@@ -6,16 +6,16 @@ import asyncio
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.model.item import Place
 from redrive.model.queue import Shard
-from redrive.testing.kill.children import children
-from redrive.testing.kit.crowd import PATIENCE_SECONDS
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener, needs
+from redrive.testing.kill.children import answers_of, begin_together, say
+from redrive.testing.kit.clerk import needs
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener
 from redrive.testing.kit.queue_crowd import Register, made, work
 from redrive.testing.kit.queue_samples import LINES, ORDERS, PAIR, fresh, names
 from redrive.testing.kit.samples import START
@@ -24,18 +24,24 @@ _PROCESSES = 3
 _WORKERS = [f"process {number}" for number in range(_PROCESSES)]
 
 
+class _Answer(Struct, frozen=True):
+    has_won: bool
+    """The contested item."""
+    completed: dict[str, int]
+    given_up: dict[str, int]
+
+
 def _work_alone(opener: QueueOpener, place: Path, shard: Shard, worker: str, pipe: Connection) -> None:
     """What each process does: wait for the sign, work, and tell whether it won the contested item and what it settled."""
     store = opener(place)
     register = Register()
 
     async def live() -> None:
-        pipe.send("ready")
-        pipe.recv()
+        begin_together(pipe)
         contested = await store.put(ORDERS, [fresh("contested", source_id="1")], now=START)
         await work(store, shard, worker, register)
         await store.close()
-        pipe.send((bool(contested[0]), dict(register.completed), dict(register.given_up)))
+        say(pipe, _Answer(bool(contested[0]), dict(register.completed), dict(register.given_up)))
 
     asyncio.run(live())
 
@@ -52,10 +58,10 @@ class QueueProcesses(QueueKit):
         completed: Counter[str] = Counter()
         given_up: Counter[str] = Counter()
         wins = 0
-        for won, done, dead in _in_processes(opener, place, shard):
-            wins += won
-            completed.update(done)
-            given_up.update(dead)
+        for answer in _in_processes(opener, place, shard):
+            wins += answer.has_won
+            completed.update(answer.completed)
+            given_up.update(answer.given_up)
         assert wins == 1
         assert names(store.items(ORDERS)) == ["contested"]
         assert completed + given_up == Counter(item.reference for worker in _WORKERS for item in made(worker, shard))
@@ -68,34 +74,9 @@ class QueueProcesses(QueueKit):
         new.mkdir()
         needs(opener(new), "shared")
         answers = _in_processes(opener, new, replace(PAIR, max_attempts=0))
-        assert sum(won for won, _, _ in answers) == 1
+        assert sum(answer.has_won for answer in answers) == 1
 
 
-def _in_processes(opener: QueueOpener, place: Path, shard: Shard) -> list[tuple[bool, dict[str, int], dict[str, int]]]:
+def _in_processes(opener: QueueOpener, place: Path, shard: Shard) -> list[_Answer]:
     """What each of several processes answers that begin together on the same data."""
-    context = children()
-    pipes, processes = [], []
-    for worker in _WORKERS:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work_alone, args=(opener, place, shard, worker, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        pipes.append(ours)
-        processes.append(process)
-    try:
-        for pipe in pipes:
-            assert _heard(pipe) == "ready"
-        for pipe in pipes:
-            pipe.send("go")
-        return [_heard(pipe) for pipe in pipes]
-    finally:
-        for process, pipe in zip(processes, pipes, strict=True):
-            pipe.close()
-            process.join(PATIENCE_SECONDS)
-            process.close()
-
-
-def _heard(pipe: Connection) -> Any:
-    if not pipe.poll(PATIENCE_SECONDS):
-        pytest.fail("a process did not answer")
-    return pipe.recv()
+    return answers_of(_Answer, _work_alone, [(opener, place, shard, worker) for worker in _WORKERS])

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from redrive.model.item import PRIORITIES, SOON_US, Again, Fresh, Item, Place
 from redrive.model.ksuid import LENGTH, what_is_wrong
-from redrive.testing.kit.clerk import Run
-from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener, needs
+from redrive.testing.kit.clerk import Run, needs
+from redrive.testing.kit.queue_clerk import QueueClerk, QueueKit, QueueOpener
 from redrive.testing.kit.queue_samples import DEAD, HOUR_US, MINUTE_US, ORDERS, PAIR, START_US, fresh, named, names
 
 _AWKWARD = "a'b\"c\\d,e;f{g}:h\n\té中\U0001f4ee"

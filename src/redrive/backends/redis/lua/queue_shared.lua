@@ -5,7 +5,6 @@
 -- Every answer begins with 0, or with why it was refused: then nothing was written.
 
 local OK, GONE, NO_SUCH, NOT_LEASED = 0, 1, 2, 3
-local MOST = 4000 -- values that Lua can unpack at once: its stack holds some 8000
 local SOON = 100000
 local NEVER = 4611686018427387904
 local EPOCH = 1400000000
@@ -29,30 +28,6 @@ end
 
 local function number_at(text, at)
   return (struct.unpack('>I8', text, at))
-end
-
--- The verb once for as many values as it takes; nothing without values.
-local function each(verb, key, list, from)
-  for start = from or 1, #list, MOST do
-    redis.call(verb, key, unpack(list, start, math.min(start + MOST - 1, #list)))
-  end
-end
-
-local function lookup(key, fields)
-  if #fields == 0 then
-    return {}
-  end
-  if #fields <= MOST then
-    return redis.call('HMGET', key, unpack(fields))
-  end
-  local list = {}
-  for from = 1, #fields, MOST do
-    local part = redis.call('HMGET', key, unpack(fields, from, math.min(from + MOST - 1, #fields)))
-    for i = 1, #part do
-      list[from + i - 1] = part[i]
-    end
-  end
-  return list
 end
 
 -- The values given from this one on.
