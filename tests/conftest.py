@@ -1,3 +1,3 @@
-"""All tests may ask for engines."""
+"""All tests may ask for engines, write where it takes no time, and fork processes that are ready at once."""
 
-pytest_plugins = ["tests.engines"]
+pytest_plugins = ["tests.scratch", "tests.engines", "tests.forks"]

@@ -25,9 +25,12 @@ class File:
         """The number of the write that ended the transaction of each token; at first, of the write it was in."""
         self.open_tokens: list[str] = []
         self.is_ending = False
+        self.length = 0
+        """Up to where it was written since it last began anew."""
 
-    def wrote(self, is_wal: bool, length: int, head: str, tokens: list[str]) -> None:
+    def wrote(self, is_wal: bool, offset: int, length: int, head: str, tokens: list[str]) -> None:
         self.writes += 1
+        self.length = length if offset == 0 else max(self.length, offset + length)
         new = [token for token in tokens if token not in self.ends]
         self.open_tokens += new
         self.ends |= dict.fromkeys(new, self.writes)
@@ -74,14 +77,19 @@ class Log:
             case "C":
                 del self._paths[descriptor]
             case "W" if file is not None:
-                file.wrote(path.endswith("-wal"), int(rest[1]), rest[2], rest[3:])
+                file.wrote(path.endswith("-wal"), int(rest[0]), int(rest[1]), rest[2], rest[3:])
+            case "T" if file is not None and path.endswith("-wal"):
+                # Behind a log that has begun anew, what is left of the former one is cut off: nobody waits for that.
+                if int(rest[0]) < file.length:
+                    yield "the wal was cut off before its end"
             case "T" if file is not None:
                 file.writes += 1
             case "B":
-                self._syncing.setdefault(path, []).append(file.writes if file else 0)
+                self._syncing.setdefault(descriptor, []).append(file.writes if file else 0)
             case "E":
-                # When several overlap, each is taken to cover no more than the first of them.
-                covered = self._syncing[path].pop(0)
+                # Whoever copies the log syncs it too, through a descriptor of its own. When several overlap on one, each is taken to
+                # cover no more than the first of them.
+                covered = self._syncing[descriptor].pop(0)
                 if rest[0] == "0":
                     self._synced(path, covered)
             case _:

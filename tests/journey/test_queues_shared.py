@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,8 +19,9 @@ from redrive.queues import QueueClient, Queues, item
 from redrive.testing.kill.children import children
 from redrive.testing.kill.points import Kill, Visits
 from redrive.testing.kill.queues import watched_queues
-from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, endpoint, queue_store
-from tests.unit.targets import until
+from tests.unit import queue_use
+from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, Place, endpoint, queue_store
+from tests.unit.waiting import until
 
 PROCESSES = 5
 ITEMS = 2_000
@@ -29,18 +29,8 @@ _BATCH = 50
 _PATIENCE_SECONDS = 60.0
 _SEEN_WITHIN_SECONDS = 3.0
 
-Place = Callable[[Path, str], str]
-STORES: list[Any] = [
-    pytest.param(lambda folder, name: f"sqlite:{folder}/queues.db", id="sqlite"),
-    pytest.param(
-        lambda folder, name: f"{os.environ['REDRIVE_TEST_POSTGRES']}?schema={name}",
-        id="postgres",
-        marks=pytest.mark.engine("postgres"),
-    ),
-    pytest.param(
-        lambda folder, name: f"{os.environ['REDRIVE_TEST_REDIS']}?prefix={name}", id="redis", marks=pytest.mark.engine("redis")
-    ),
-]
+STORES = [one for one in queue_use.STORES if one.id != "memory"]
+"""Those that processes share."""
 SETTINGS: Any = {"lease_timeout": MINUTE, "expire_timeout": 24 * HOUR}
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,58 +19,13 @@ from redrive.ports.queues import QueueStore
 from redrive.queues import Queues, item, opening
 from redrive.settings import load
 from redrive.testing.clock import ManualClock
-from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, queue_store
-from tests.unit.targets import until
+from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, Troubled, queue_store
+from tests.unit.waiting import until
 
 PAIRS = {
     "memory and SQLite": ("memory:", "sqlite:{}/second.db"),
     "two SQLite files": ("sqlite:{}/first.db", "sqlite:{}/second.db"),
 }
-
-
-class Troubled:
-    """A store that can be taken down, wholly or for some verbs, or be given faults for the next calls of a verb."""
-
-    def __init__(self, store: QueueStore) -> None:
-        self.is_down = False
-        self.calls: Counter[str] = Counter()
-        self._store = store
-        self._before: defaultdict[str, deque[Exception]] = defaultdict(deque)
-        self._after: defaultdict[str, deque[Exception]] = defaultdict(deque)
-
-    def fail(self, verb: str, error: Exception | None = None, *, times: int = 1) -> None:
-        """The next calls of the verb fail, and do nothing."""
-        self._before[verb].extend([error or StoreUnavailable("gone for lunch")] * times)
-
-    def lose_answer(self, verb: str) -> None:
-        """The next call is done, and nobody hears of it."""
-        self._after[verb].append(AnswerLost("the line is dead"))
-
-    @contextmanager
-    def down(self) -> Iterator[None]:
-        self.is_down = True
-        try:
-            yield
-        finally:
-            self.is_down = False
-
-    def __getattr__(self, verb: str) -> Any:
-        attribute = getattr(self._store, verb)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls[verb] += 1
-            if self.is_down and verb != "close":
-                raise StoreUnavailable("gone for lunch")
-            if self._before[verb]:
-                raise self._before[verb].popleft()
-            answer = await attribute(*args, **kwargs)
-            if self._after[verb]:
-                raise self._after[verb].popleft()
-            return answer
-
-        return call
 
 
 class Spread(Struct):
@@ -209,6 +161,7 @@ class TestBalance:
                     async with asyncio.timeout(4):
                         while taken < 6:
                             taken += len((await queues.lease("orders", client="worker", timeout=SOON)).items)
+                    assert taken == 6
 
         asyncio.run(whole())
 
@@ -296,7 +249,7 @@ class TestAStoreThatFails:
             async def are_moved() -> bool:
                 return len(await spread.stored("dead")) == 8 and await spread.stored("orders") == []
 
-            await until(are_moved, 5)
+            await until(are_moved)
 
         tell(story)
 
@@ -343,11 +296,12 @@ class TestTheDeadQueueElsewhere:
                 await spread.queues.produce("orders", [item("b")])
                 assert await spread.take() == (0, ["b"])
 
+            # It is deleted only when the dead queue has it.
             async def is_moved() -> bool:
-                return [one.source_id for one in await spread.stored("dead")] == [given_up.id]
+                return [one.payload for one in await spread.stored("orders")] == [b"b"]
 
-            await until(is_moved, 6)
-            assert [one.payload for one in await spread.stored("orders")] == [b"b"]
+            await until(is_moved)
+            assert [one.source_id for one in await spread.stored("dead")] == [given_up.id]
 
         tell(story)
 
@@ -364,7 +318,7 @@ class TestTheDeadQueueElsewhere:
             async def is_clean() -> bool:
                 return await spread.stored("orders") == []
 
-            await until(is_clean, 6)
+            await until(is_clean)
             assert sorted(one.source_id for one in await spread.stored("dead")) == sorted(one.id for one in given_up)
 
         tell(story)
@@ -380,7 +334,7 @@ class TestTheDeadQueueElsewhere:
             async def is_clean() -> bool:
                 return await spread.stored("orders") == []
 
-            await until(is_clean, 6)
+            await until(is_clean)
             assert [one.source_id for one in await spread.stored("dead")] == [given_up.id]
 
         tell(story)

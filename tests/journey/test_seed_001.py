@@ -26,7 +26,8 @@ from redrive.workflows import (
     WorkflowSettings,
     create_dlq_integration,
 )
-from tests.unit.workflow_use import SOON, Held, Works, due, kept, lived, place, queue, until, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import SOON, Held, Works, due, kept, lived, place, queue, until_it_is
 
 SWEEP = {"type": "code_sweep"}
 REPOS = ["/path/to/repo"]

@@ -15,7 +15,7 @@ from redrive.model.item import Fresh, Item
 from redrive.model.story import heard
 from redrive.queues import again, item
 from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, STORES, WAYS, Place, Use, used
-from tests.unit.targets import until
+from tests.unit.waiting import until
 
 SOURCE_ID = "2ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -126,11 +125,3 @@ class Shop:
         if self.driver != "sqlite":
             with closing(psycopg.connect(self.url, autocommit=True)) as db:
                 db.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(self._schema)))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.001)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from msgspec import Struct
 
 from redrive import wiring
+from redrive.model.errors import AnswerLost, StoreUnavailable
 from redrive.model.item import Item
 from redrive.ports.queues import QueueStore
 from redrive.queues import QueueClient, Queues
@@ -64,6 +67,54 @@ class Use(Struct):
         """Lease what is there, or comes."""
         leased = await self.client.lease(name, limit, client=client, timeout=SOON)
         return leased.partition, leased.items
+
+
+class Troubled:
+    """A store that counts the calls of each verb. It can be taken down, wholly or for some verbs, or be given faults for the next
+    calls of a verb."""
+
+    def __init__(self, store: QueueStore) -> None:
+        self.calls: Counter[str] = Counter()
+        self.is_down = False
+        self.fails: set[str] = set()
+        """Verbs that fail until they are taken out, and do nothing."""
+        self._store = store
+        self._before: defaultdict[str, deque[Exception]] = defaultdict(deque)
+        self._after: defaultdict[str, deque[Exception]] = defaultdict(deque)
+
+    def fail(self, verb: str, error: Exception | None = None, *, times: int = 1) -> None:
+        """The next calls of the verb fail, and do nothing."""
+        self._before[verb].extend([error or StoreUnavailable("gone for lunch")] * times)
+
+    def lose_answer(self, verb: str) -> None:
+        """The next call is done, and nobody hears of it."""
+        self._after[verb].append(AnswerLost("the line is dead"))
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        self.is_down = True
+        try:
+            yield
+        finally:
+            self.is_down = False
+
+    def __getattr__(self, verb: str) -> Any:
+        attribute = getattr(self._store, verb)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[verb] += 1
+            if verb in self.fails or (self.is_down and verb != "close"):
+                raise StoreUnavailable("gone for lunch")
+            if self._before[verb]:
+                raise self._before[verb].popleft()
+            answer = await attribute(*args, **kwargs)
+            if self._after[verb]:
+                raise self._after[verb].popleft()
+            return answer
+
+        return call
 
 
 def queue_store(url: str) -> QueueStore:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -163,13 +163,6 @@ class Counts(NullMeter):
     def add(self, metric: Metric, amount: float, /, **labels: str) -> None:
         assert metric.name == "redrive_alerts_total"
         self.outcomes[labels["outcome"]] = self.outcomes.get(labels["outcome"], 0) + amount
-
-
-async def until(claim: Callable[[], Any]) -> None:
-    """Wait for a condition, with a bound."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not claim():  # noqa: ASYNC110 - what it waits for knows nothing of events
-            await asyncio.sleep(0.001)
 
 
 def an_alert(name: str = "1", *, at: datetime | None = None, **changes: Any) -> Alert:

@@ -6,11 +6,12 @@ import json
 import os
 import pty
 import select
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -142,32 +143,28 @@ def filled(shell: Shell) -> None:
         dlq.redrive(lambda body: None, ids=[next(letter.id for letter in dlq.find() if letter.source_id == "1")])
 
 
-def seen_on_a_terminal(shell: Shell, *args: str, typed: bytes = b"", **environment: str) -> tuple[str, int]:
-    """What a person sees who runs the program on a terminal, and its exit status."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(shell.folder)
-        os.execve(
-            sys.executable, [*PROGRAM, *args], shell.environment | {"TERM": "xterm-256color", "COLUMNS": "160"} | environment
-        )
+def seen_on_a_terminal(shell: Shell, *args: str, typed: bytes = b"", cold: bool = False, **more: str) -> tuple[str, int]:
+    """What a person sees who runs the program on a terminal, and its exit status; `cold` is as in `Shell`."""
+    ours, theirs = pty.openpty()
+    environment = shell.environment | {"TERM": "xterm-256color", "COLUMNS": "160"} | more
+    program = partial(_cold if cold else warm(), [os.fsencode(arg) for arg in args], folder=shell.folder, environment=environment)
     seen = b""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            break
-        if not select.select([terminal], [], [], 0.1)[0]:
-            continue
-        try:
-            chunk = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        seen += chunk
-        if typed and seen.rstrip().endswith(b"]:"):
-            os.write(terminal, typed)
-            typed = b""
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    return seen.decode(), os.waitstatus_to_exitcode(status)
+    with ThreadPoolExecutor(1) as aside:
+        ended = aside.submit(program, streams=[Path(os.ttyname(theirs))] * 3)
+        while not ended.done() or select.select([ours], [], [], 0)[0]:
+            if select.select([ours], [], [], 0.01)[0]:
+                seen += os.read(ours, 65536)
+            if typed and seen.rstrip().endswith(b"]:"):
+                os.write(ours, typed)
+                typed = b""
+    os.close(theirs)
+    os.close(ours)
+    return seen.decode(), ended.result()
+
+
+def _cold(args: list[bytes], *, folder: Path, environment: dict[str, str], streams: list[Path]) -> int:
+    """As a warm one is called, in an interpreter of its own."""
+    with streams[0].open("rb") as given, streams[1].open("wb", 0) as out, streams[2].open("wb", 0) as err:
+        files: Any = {"stdin": given, "stdout": out, "stderr": err}
+        done = subprocess.run([*PROGRAM, *args], cwd=folder, env=environment, timeout=PATIENCE, check=False, **files)
+    return done.returncode

@@ -34,15 +34,6 @@ def teller(url: str) -> Tell:
     return tell
 
 
-async def until(look: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
-    """Wait for what another task does."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if await look():
-                return
-            await asyncio.sleep(0.01)
-
-
 async def captured(dlq: DeadLetters, message: Any, **more: Any) -> UUID:
     return (await dlq.capture(message, BAD, **({"source": "orders"} | more))).letter.id
 

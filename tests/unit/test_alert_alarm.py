@@ -24,8 +24,9 @@ from redrive.model.letter import Letter
 from redrive.model.redaction import Redaction
 from redrive.ports.inline import drive
 from redrive.testing.kit.samples import START, failure, letter
-from tests.unit.receivers import Clock, Counts, Memory, until
+from tests.unit.receivers import Clock, Counts, Memory
 from tests.unit.shell import eventually
+from tests.unit.waiting import until
 
 NOW = timedelta()
 QUIET = timedelta(minutes=5)
@@ -139,6 +140,7 @@ def test_a_clock_that_is_put_back_makes_nobody_wait() -> None:
         bell.exhausted(letters(1))
         await until(lambda: len(memory.delivered) == 2)
         await bell.close()
+        assert [alert.count for alert in memory.delivered] == [1, 1]
 
     asyncio.run(story())
 
@@ -453,7 +455,8 @@ def test_the_end_of_a_program_waits_for_no_hook() -> None:
         "        await asyncio.sleep(0.001)\n"
         "asyncio.run(main())\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_forked_child_tells_of_its_own_letters_only() -> None:

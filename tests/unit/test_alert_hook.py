@@ -17,7 +17,8 @@ from redrive.model.alert import Alert
 from redrive.model.errors import NotifierUnavailable, NotNotified
 from redrive.ports.notifier import Notifier
 from redrive.testing.kit.samples import letter
-from tests.unit.receivers import Memory, an_alert, until
+from tests.unit.receivers import Memory, an_alert
+from tests.unit.waiting import until
 
 ONE, TWO, THREE = (an_alert(name, source=name) for name in "123")
 

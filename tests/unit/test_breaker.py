@@ -16,7 +16,8 @@ from redrive.model.operation import Delivered, Delivery, Unknown
 from redrive.ports import LetterStore
 from tests.contract.backends import sqlite_letters
 from tests.unit.targets import Target
-from tests.unit.test_processor import Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 ORDERS = Lane("default", "orders")
 SHORT = Pace(concurrency=1, interval=timedelta(milliseconds=20))
@@ -186,8 +187,10 @@ def test_a_trial_that_was_never_made_leaves_its_place_to_the_next(store: LetterS
         async with opened(store) as dlq:
             dlq.breakers = Breakers(lambda: tripped(5), clock=clock)
             await dlq.letters.put([due("a", priority=9, redacted=("body",)), good := due("b")])
-            async with dlq.processor({"orders": Handler().work}, pace=SHORT):
+            handler = Handler()
+            async with dlq.processor({"orders": handler.work}, pace=SHORT):
                 await settled(dlq, good)
+            assert handler.calls == ["b"]
 
     tell(story())
 

@@ -213,7 +213,8 @@ def test_letters_that_cannot_be_sent_are_refused(shell: Shell) -> None:
 
 def test_a_mistake_gets_one_clear_sentence(shell: Shell) -> None:
     id = kept(shell, {"id": 4711})
-    shell.module("hasty", "raise SystemExit(4)")
+    shell.module("polite", "raise SystemExit(4)")
+    shell.module("hasty", "import os\nos._exit(4)")
     handler = ["--handler", "shop:handle"]
     assert shell.refused("export", "--pytest", "ffffffff", *handler, status=1) == "there is no letter ffffffff"
     assert "Say with --handler what the test is to call" in shell.refused("export", "--pytest", id)
@@ -222,5 +223,6 @@ def test_a_mistake_gets_one_clear_sentence(shell: Shell) -> None:
     assert "write module:function" in shell.refused("export", "--pytest", id, "--handler", "shop")
     assert "cannot import 'nowhere'" in shell.refused("export", "--pytest", id, "--handler", "nowhere:x")
     assert shell.refused("export", "--pytest", id, "--handler", "shop:none") == "'shop' has no 'none'"
+    assert shell.refused("export", "--pytest", id, "--handler", "polite:x") == "cannot import 'polite': SystemExit: 4"
     ended = "cannot import 'hasty': the process that tried to ended with exit status 4"
     assert shell.refused("export", "--pytest", id, "--handler", "hasty:x") == ended

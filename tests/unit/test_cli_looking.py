@@ -204,7 +204,7 @@ def test_an_old_terminal_gets_what_it_can_show(shell: Shell) -> None:
 
 def test_colours_appear_on_a_terminal_and_nowhere_else(shell: Shell) -> None:
     filled(shell)
-    seen, status = seen_on_a_terminal(shell, "ls")
+    seen, status = seen_on_a_terminal(shell, "ls", cold=True)
     assert status == 0
     assert "\x1b[" in seen
     assert "\x1b" not in shell("ls").out

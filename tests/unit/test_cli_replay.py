@@ -150,7 +150,7 @@ def test_an_empty_filter_does_not_choose_everything(shell: Shell) -> None:
     ("target", "sentence"),
     [
         ("py:shop:nothing", "'shop' has no 'nothing'"),
-        ("py:shop:number", "is a int, not a function"),
+        ("py:shop:number", "is a int, and cannot be called"),
         ("py:nowhere:f", "cannot import 'nowhere'"),
         ("py:broken:f", "cannot import 'broken'"),
         ("py:.shop:f", "cannot import"),

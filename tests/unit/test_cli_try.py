@@ -174,7 +174,9 @@ def test_a_process_that_dies_is_told_of(shell: Shell, id: str, handler: str, how
 
 
 def test_an_import_that_ends_the_process_is_told_of(shell: Shell, id: str) -> None:
-    shell.module("hasty", "raise SystemExit(4)")
+    shell.module("polite", "raise SystemExit(4)")
+    assert shell("try", id, "--handler", "polite:handle", status=2).err == "Error: cannot import 'polite': SystemExit: 4\n"
+    shell.module("hasty", "import os\nos._exit(4)")
     out = shell("try", id, "--handler", "hasty:handle", status=1).out
     assert out.startswith("Failed: its process ended before the handler was called, with exit status 4.")
 

@@ -21,11 +21,14 @@ from redrive.engine.housekeeper import Housekeeper, tidied
 from redrive.engine.metrics import Metric, NullMeter
 from redrive.engine.telemetry import Telemetry
 from redrive.model.census import Backlog
+from redrive.model.query import Text
+from redrive.model.texts import Where
 from redrive.ports import LetterStore
 from redrive.testing import START, Faulty, Moment, Outage, letter, raising, waiting
 from tests.contract.backends import sqlite_letters
 from tests.unit.test_blocking import public
 from tests.unit.test_bulk import tell
+from tests.unit.waiting import until
 
 OFTEN = timedelta(milliseconds=20)
 
@@ -56,12 +59,6 @@ def house(store: LetterStore, meter: Any = None) -> DeadLetters:
     return DeadLetters(store, MemoryDesk(), telemetry=Telemetry(meters=(meter,) if meter else ()))
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - asks a fake
-            await asyncio.sleep(0.005)
-
-
 def test_it_does_what_was_put_off_in_small_steps() -> None:
     async def story() -> None:
         store = Untidy(3000)
@@ -83,6 +80,7 @@ def test_it_does_so_on_a_real_store(tmp_path: Path) -> None:
             async with dlq.housekeeper(), asyncio.timeout(30):
                 while await store.tidy(0):  # noqa: ASYNC110 - asks a store
                     await asyncio.sleep(0.01)
+            assert await store.count(Text("words", Where.BODY)) == 50
 
     tell(story())
 

@@ -15,7 +15,8 @@ from redrive.model.operation import Delivered, Unknown
 from redrive.testing.servers import free_port
 from redrive.wiring import transport
 from tests.unit.endpoints import ONE, answering, impatient, keeping, raw_server, read_request, refused, sent, unknown
-from tests.unit.receivers import PATIENCE_SECONDS, Answer, receiving, until
+from tests.unit.receivers import PATIENCE_SECONDS, Answer, receiving
+from tests.unit.waiting import until
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])

@@ -115,7 +115,7 @@ def test_a_new_file_that_a_drain_takes_for_a_dead_owners_is_made_again(folder: P
     assert drained(folder) == [1]
 
 
-def test_concurrent_appends_are_all_kept_and_share_their_fsyncs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_appends_are_all_kept_and_share_their_fsyncs(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs: list[int] = []
     really = os.fsync
 
@@ -126,13 +126,13 @@ def test_concurrent_appends_are_all_kept_and_share_their_fsyncs(folder: Path, mo
     monkeypatch.setattr(os, "fsync", fsync)
 
     async def story() -> None:
-        with opened(folder) as journal:
+        with opened(disk) as journal:
             await asyncio.gather(*(journal.append(letters(2 * n, 2 * n + 1)) for n in range(200)))
             assert journal.waiting == 400
 
     asyncio.run(story())
     monkeypatch.undo()
-    received = drained(folder)
+    received = drained(disk)
     assert sorted(received) == list(range(400))
     assert all(received[received.index(2 * n) + 1] == 2 * n + 1 for n in range(200))
     assert len(syncs) < 200

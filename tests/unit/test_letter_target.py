@@ -30,7 +30,8 @@ from redrive.testing import START, attempt, letter
 from redrive.wiring import transport
 from tests.contract.backends import memory_letters, sqlite_letters
 from tests.unit.shell import BAD, Shell
-from tests.unit.test_processor import Handler, due, seen, tell, until
+from tests.unit.test_processor import Handler, due, seen, tell
+from tests.unit.waiting import until
 
 LOGIN = "must hold no login and no key: name it under [targets] in the settings, and give that name"
 HOMES = {"orders": "py:json:loads", "mails": "http://bob:hunter2@127.0.0.1:9/mails", "*": "py:json:dumps"}
@@ -107,7 +108,7 @@ def test_one_that_leads_nowhere_is_told_of_its_letter_and_no_secret_is_repeated(
 def test_a_module_that_ends_its_process_ends_only_its_own_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ends_it_all.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "its module cannot be imported: SystemExit: 3" in target_of(letter(target="py:ends_it_all:f"))
+    assert "cannot import 'ends_it_all': SystemExit: 3" in target_of(letter(target="py:ends_it_all:f"))
 
 
 def test_targets_without_end_are_not_all_kept() -> None:

@@ -179,6 +179,47 @@ def test_an_error_marks_its_span_by_type_and_never_by_its_text(error: BaseExcept
     assert "secret" not in span.to_json()
 
 
+def test_opentelemetry_is_spared_the_trouble_until_somebody_sets_it_up() -> None:
+    """In a process of its own: what is set up there stays."""
+    program = """
+import time
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from redrive.engine.metrics import STORE_CALLS
+from redrive.engine.otel import OtelMeter, OtelTracer
+from redrive.engine.telemetry import Telemetry
+
+def until_heard(part):
+    deadline = time.monotonic() + 10
+    while not part.is_heard:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+telemetry = Telemetry(meters=(OtelMeter(),), tracer=OtelTracer())
+assert telemetry.is_silent
+with telemetry.spans("redrive.try"):
+    assert not trace.get_current_span().get_span_context().is_valid
+trace.set_tracer_provider(TracerProvider(shutdown_on_exit=False))
+until_heard(telemetry.tracer)
+assert not telemetry.is_silent
+with telemetry.spans("redrive.try"):
+    assert trace.get_current_span().get_span_context().is_valid
+meter = telemetry.meters[0]
+assert not meter.is_heard
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
+until_heard(meter)
+telemetry.add(STORE_CALLS, 3, verb="put", outcome="ok")
+(scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+assert [metric.data.data_points[0].value for metric in scope.metrics] == [3]
+print("heard")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("heard\n", "")
+
+
 def test_silence_takes_everything_and_gives_nothing() -> None:
     _measure(SILENT)
     _measure(NullMeter())

@@ -25,8 +25,9 @@ from redrive.testing import START
 from redrive.testing.kit.samples import occurrence
 from tests.contract.backends import own_name
 from tests.unit.databases import message
-from tests.unit.targets import Tell, teller, until
+from tests.unit.targets import Tell, teller
 from tests.unit.test_blocking import in_threads
+from tests.unit.waiting import until
 
 ALL = Which(namespace="default")
 STORES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.engine("postgres"))]

@@ -15,8 +15,9 @@ import pytest
 
 import redrive
 from redrive import BadSettings, Message
-from tests.unit.databases import ASYNC, BLOCKING, POSTGRES, Shop, message, until
+from tests.unit.databases import ASYNC, BLOCKING, POSTGRES, Shop, message
 from tests.unit.test_blocking import in_threads
+from tests.unit.waiting import until
 
 
 @pytest.fixture

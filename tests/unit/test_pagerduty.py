@@ -15,7 +15,8 @@ from redrive.model.alert import Alert
 from redrive.model.errors import NotNotified
 from redrive.ports.notifier import Notifier
 from redrive.testing.kit.samples import failure, letter
-from tests.unit.receivers import Answer, Receiver, an_alert, receiving, until
+from tests.unit.receivers import Answer, Receiver, an_alert, receiving
+from tests.unit.waiting import until
 
 KEY = "R0123456789abcdefR0123456789abcd"
 ONE, TWO = an_alert("1"), an_alert("2")

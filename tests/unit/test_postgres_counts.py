@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -14,7 +13,6 @@ import asyncpg
 import pytest
 from msgspec import json
 
-from dev.engines.registry import ENGINES
 from redrive.backends.postgres import PostgresLetters, opened
 from redrive.model.amendment import Amendment
 from redrive.model.census import Miscount
@@ -29,10 +27,10 @@ from redrive.testing import START, letter
 from redrive.testing.kill.children import children
 from redrive.testing.kit.samples import LANE, attempt, failure, is_chaos
 from redrive.testing.servers import Server
+from tests.unit.postgres_use import PATIENCE_SECONDS, administrator, own_server, used
 
 pytestmark = pytest.mark.engine("postgres", own=True)
 
-PATIENCE_SECONDS = 120
 LEASE = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 
@@ -41,34 +39,12 @@ Plan = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with ENGINES["postgres"].make(durable=False) as server:
-        assert isinstance(server, Server)
-        yield server
+    yield from own_server()
 
 
 @pytest.fixture
 def url(server: Server, namespace: str) -> str:
     return f"{server.url}?schema={namespace}"
-
-
-@asynccontextmanager
-async def used(url: str) -> AsyncIterator[PostgresLetters]:
-    letters = opened(url.partition(":")[2]).letters
-    assert isinstance(letters, PostgresLetters)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        try:
-            yield letters
-        finally:
-            await letters.close()
-
-
-@asynccontextmanager
-async def administrator(server: Server) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(server.url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def tidied(store: PostgresLetters) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +11,8 @@ import asyncpg
 import pytest
 from msgspec import json
 
-from dev.engines.registry import ENGINES
 from redrive import AnswerLost, StoreUnavailable
-from redrive.backends.postgres import PostgresQueues, opened
+from redrive.backends.postgres import PostgresQueues
 from redrive.model.errors import NoSuchItem
 from redrive.model.item import Again, Fresh, Place
 from redrive.model.ksuid import positions, what_is_wrong
@@ -22,6 +20,7 @@ from redrive.model.queue import Shard
 from redrive.testing import START, Proxy
 from redrive.testing.servers import Server
 from tests.engines import OwnEngine
+from tests.unit.postgres_use import administrator, own_server, used_queues
 
 pytestmark = pytest.mark.engine("postgres", "pgbouncer", own=True)
 
@@ -36,29 +35,7 @@ EXPLAINED = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)"
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A PostgreSQL of these tests' own, since they end other people's sessions."""
-    with ENGINES["postgres"].make(durable=False) as server:
-        assert isinstance(server, Server)
-        yield server
-
-
-@asynccontextmanager
-async def used(url: str) -> AsyncIterator[PostgresQueues]:
-    queues = opened(url.partition(":")[2]).queues
-    assert isinstance(queues, PostgresQueues)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        try:
-            yield queues
-        finally:
-            await queues.close()
-
-
-@asynccontextmanager
-async def administrator(server: Server) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(server.url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
+    yield from own_server()
 
 
 async def until_held_up(admin: asyncpg.Connection, waiting: asyncio.Future[Any]) -> None:
@@ -72,7 +49,7 @@ def many(count: int) -> list[Fresh]:
 
 def test_positions_are_ksuids_of_their_second_and_increase_through_all_runs(server: Server, namespace: str) -> None:
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues:
             ids: list[str] = []
             for number in range(3):
                 now = START + number * SECOND
@@ -95,7 +72,7 @@ def test_a_run_is_followed_by_the_next(server: Server, namespace: str, digits: s
     """As the model counts, where carries go through several digits."""
 
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
             await queues.check()
             (last,) = positions("", 1, int(START.timestamp() * 1e6))
             last = f"{last[:20]}{'z' * 5}{digits}"
@@ -110,7 +87,7 @@ def test_a_lease_reads_what_it_gives_and_writes_no_item_however_much_is_there(se
     touched = "SELECT seq_tup_read, idx_tup_fetch, n_tup_upd FROM pg_stat_xact_user_tables WHERE relid = $1::regclass"
 
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
             # None of these stands in the way: scheduled, dying, of another priority, leased, completed.
             later = int((START + timedelta(days=1)).timestamp() * 1e6)
             await queues.put(ORDERS, [Fresh(enqueue_us=later)] * 3000, now=START)
@@ -132,7 +109,7 @@ def test_a_lease_and_its_end_touch_as_much_of_the_store_at_any_backlog(server: S
     """Not only items that are read count, also entries of indexes that are passed over: so, by blocks."""
 
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
 
             async def blocks(sql: str, *args: object) -> int:
                 (told,) = json.decode(await admin.fetchval(f"{EXPLAINED} {sql}", *args))
@@ -156,7 +133,7 @@ def test_a_lease_and_its_end_touch_as_much_of_the_store_at_any_backlog(server: S
 
 def test_a_lease_of_which_some_are_held_longer_is_one_for_each(server: Server, namespace: str) -> None:
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues:
             await queues.put(ORDERS, many(5), now=START)
             ids = [item.id for item in (await queues.lease(ORDERS, 5, now=START)).items]
             for id in (ids[0], ids[3]):
@@ -173,7 +150,7 @@ def test_a_lease_of_which_some_are_held_longer_is_one_for_each(server: Server, n
 
 def test_who_waited_for_the_fullest_partition_and_finds_it_empty_gets_the_others(server: Server, namespace: str) -> None:
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
             await queues.put(PAIR, [Fresh(payload=b"a", partition=0), Fresh(payload=b"b", partition=0), Fresh(partition=1)])
             async with admin.transaction():
                 taken = f"SELECT * FROM {namespace}.queue_lease(NULL, 'pair', '{{0}}', 10, 60000000, 0, 0, false)"
@@ -190,7 +167,7 @@ def test_texts_that_the_server_cannot_hold_come_back_as_they_were(server: Server
     odd = "nul \0, one \1, both \1\0, and ü"
 
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues:
             shard = Shard(queue=odd, partitions=(0,), lease_us=60_000_000, dedupe_us=1)
             fresh = Fresh(
                 payload=b"\0", reference=odd, encoding=odd, kind=odd, key=odd, story=b"\0", message_id=odd, source_id=odd
@@ -209,7 +186,7 @@ def test_texts_that_the_server_cannot_hold_come_back_as_they_were(server: Server
 
 def test_a_session_that_is_ended_while_it_waits_has_put_nothing(server: Server, namespace: str) -> None:
     async def scene() -> None:
-        async with used(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
+        async with used_queues(f"{server.url}?schema={namespace}") as queues, administrator(server) as admin:
             await queues.put(ORDERS, many(1))
             async with admin.transaction():
                 await admin.execute(f"SELECT 1 FROM {namespace}.queue_parts FOR UPDATE")
@@ -226,7 +203,7 @@ def test_a_session_that_is_ended_while_it_waits_has_put_nothing(server: Server, 
 def test_a_line_that_is_cut_while_it_is_put_loses_the_answer(server: Server, namespace: str) -> None:
     async def scene(line: Proxy) -> None:
         through = f"{server.url}?schema={namespace}".replace(f":{server.port}/", f":{line.port}/")
-        async with used(through) as queues, administrator(server) as admin:
+        async with used_queues(through) as queues, administrator(server) as admin:
             await queues.put(ORDERS, many(1))
             async with admin.transaction():
                 await admin.execute(f"SELECT 1 FROM {namespace}.queue_parts FOR UPDATE")
@@ -254,7 +231,7 @@ def test_many_callers_share_a_small_pooler(own_engine: OwnEngine, server: Server
 
     async def scene() -> None:
         where = f"{pooler.url}?schema={namespace}&pool=4"
-        async with used(where) as one, used(where) as other:
+        async with used_queues(where) as one, used_queues(where) as other:
             done = await asyncio.gather(*(work(queues, number) for number, queues in enumerate([one, other] * 5)))
             rest = [(await one.lease(PAIR, 100)).items for _ in range(2)]
             finished = [payload for some in done for payload in some] + [item.payload for some in rest for item in some]
@@ -266,7 +243,7 @@ def test_many_callers_share_a_small_pooler(own_engine: OwnEngine, server: Server
 def test_those_who_wait_are_woken_by_a_notice(server: Server, namespace: str) -> None:
     async def scene() -> None:
         where = f"{server.url}?schema={namespace}&listen=yes"
-        async with used(where) as ours, used(where) as theirs:
+        async with used_queues(where) as ours, used_queues(where) as theirs:
             await theirs.check()
             waiting = asyncio.ensure_future(ours.changed(timedelta(seconds=PATIENCE_SECONDS / 3)))
             async with administrator(server) as admin:

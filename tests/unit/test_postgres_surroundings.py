@@ -7,15 +7,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from dev.engines.registry import ENGINES
 from redrive import AnswerLost, Claim, Due, StoreUnavailable, blocking
 from redrive.backends.postgres import PostgresLetters, opened
 from redrive.engine.observed import ObservedLetters
@@ -25,6 +22,7 @@ from redrive.testing import START, Proxy, letter
 from redrive.testing.kit.samples import LANE
 from redrive.testing.servers import Server
 from tests.engines import OwnEngine
+from tests.unit.postgres_use import administrator, own_server, used
 
 pytestmark = pytest.mark.engine("postgres", "pgbouncer", own=True)
 
@@ -37,34 +35,12 @@ LEASE = timedelta(minutes=5)
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A PostgreSQL of these tests' own, since they end other people's sessions."""
-    with ENGINES["postgres"].make(durable=False) as server:
-        assert isinstance(server, Server)
-        yield server
+    yield from own_server()
 
 
 @pytest.fixture
 def url(server: Server, namespace: str) -> str:
     return f"{server.url}?schema={namespace}"
-
-
-@asynccontextmanager
-async def used(url: str, more: str = "") -> AsyncIterator[PostgresLetters]:
-    letters = opened(url.partition(":")[2] + more).letters
-    assert isinstance(letters, PostgresLetters)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        try:
-            yield letters
-        finally:
-            await letters.close()
-
-
-@asynccontextmanager
-async def administrator(server: Server) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(server.url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 def runs(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

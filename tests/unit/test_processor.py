@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from redrive.engine.observed import ObservedLetters
 from redrive.ports import LetterStore
 from redrive.testing import START, Faulty, letter
 from tests.contract.backends import LETTERS, sqlite_letters
+from tests.unit.waiting import until
 
 SHARED = [one for one in LETTERS if one.id in {"sqlite", "postgres", "redis", "opensearch"}]
 """Stores that several may share: a name each."""
@@ -54,13 +54,6 @@ def tell(story: Coroutine[Any, Any, None]) -> None:
             await story
 
     asyncio.run(bounded())
-
-
-async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Return when the condition holds, which must be soon."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (await answer if inspect.isawaitable(answer := condition()) else answer):  # noqa: ASYNC110 - asks a store
-            await asyncio.sleep(0.005)
 
 
 async def settled(dlq: DeadLetters, *letters: Letter, status: Status = Status.COMPLETED) -> None:
@@ -257,6 +250,7 @@ def test_it_looks_again_after_the_interval_although_nothing_is_said_to_be_due(st
                 await until(lambda: "wait" in mute.calls)
                 await dlq.letters.put([one := due("a")])
                 await settled(dlq, one)
+            assert handler.calls == ["a"]
 
     tell(story())
 

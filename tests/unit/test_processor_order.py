@@ -16,7 +16,8 @@ from redrive.ports import LetterStore
 from redrive.testing import START, Faulty, Moment, Opener, raising, waiting
 from tests.contract.backends import sqlite_letters
 from tests.unit.shell import Shell
-from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 ALONE = Pace(concurrency=1, interval=timedelta(milliseconds=50))
 HOURLY = Pace(interval=timedelta(hours=1))
@@ -122,8 +123,10 @@ def test_nobody_waits_for_what_is_not_there_nor_for_another_sources_letter(store
             later = RetryPlan(policy="exponential", next_retry_at=datetime.now(UTC) + timedelta(days=1))
             other, one = due("A", source="mails", retry=later), due("B", depends_on=("A", "never heard of"))
             await dlq.letters.put([other, one])
-            async with dlq.processor({"orders": Handler().work}, pace=HOURLY):
+            handler = Handler()
+            async with dlq.processor({"orders": handler.work}, pace=HOURLY):
                 await settled(dlq, one)
+            assert handler.calls == ["B"]
 
     tell(story())
 
@@ -167,9 +170,11 @@ def test_when_the_store_cannot_be_asked_the_letters_are_given_back_and_tried_aga
             await dlq.letters.put([first := due("A"), second := due("B", depends_on=("A",))])
             faulty.lay("get", Moment.BEFORE, raising(RuntimeError("a defect")))
             faulty.lay("amend", Moment.BEFORE, raising(RuntimeError("a defect")))
-            async with dlq.processor({"orders": Handler().work}, pace=HOURLY):
+            handler = Handler()
+            async with dlq.processor({"orders": handler.work}, pace=HOURLY):
                 await until(lambda: not faulty.waiting_faults)
                 await settled(dlq, first, second)
+            assert handler.calls == ["A", "B"]
 
     tell(story())
 

@@ -25,7 +25,8 @@ from redrive.ports import LetterStore, Transport
 from redrive.testing import START
 from tests.contract.backends import sqlite_letters
 from tests.unit.targets import Target, answering
-from tests.unit.test_processor import QUICK, Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import QUICK, Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 HOURLY = Pace(interval=timedelta(hours=1))
 

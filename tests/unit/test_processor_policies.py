@@ -14,8 +14,9 @@ from redrive import Pace, RetryPlan, Status
 from redrive.ports import LetterStore
 from redrive.testing import START
 from tests.contract.backends import sqlite_letters
-from tests.unit.test_processor import Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import Handler, due, opened, seen, settled, tell
 from tests.unit.test_processor_outcomes import Heard, put_off, raising
+from tests.unit.waiting import until
 
 HOURLY = Pace(interval=timedelta(hours=1))
 

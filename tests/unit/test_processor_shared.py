@@ -10,7 +10,8 @@ import pytest
 
 from redrive import Pace, Status
 from redrive.testing import Faulty, Opener
-from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 pytestmark = pytest.mark.parametrize("opener", SHARED)
 
@@ -86,6 +87,7 @@ def test_what_another_puts_there_is_found_while_it_waits(opener: Opener, tmp_pat
                 await until(lambda: "wait" in faulty.calls)
                 await other.letters.put([letter := due("a")])
                 await settled(one, letter)
+            assert handler.counts == {"a": 1}
 
     tell(story())
 

@@ -20,7 +20,8 @@ from redrive.model.settlement import Completed, Released
 from redrive.ports import LetterStore
 from redrive.testing import Faulty, Moment, waiting
 from tests.contract.backends import sqlite_letters
-from tests.unit.test_processor import QUICK, Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import QUICK, Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 LONG = Pace(concurrency=2, grace=timedelta(milliseconds=100), interval=timedelta(hours=1))
 

@@ -19,7 +19,8 @@ from redrive.model.settlement import Settled, Settlement
 from redrive.ports import LetterStore
 from redrive.testing import Faulty, Moment, Outage, raising
 from tests.contract.backends import sqlite_letters
-from tests.unit.test_processor import QUICK, Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import QUICK, Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 DOWN = StoreUnavailable("gone for lunch")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,45 +11,23 @@ from typing import Any, cast
 import pytest
 
 from redrive.backends.memory.queues import MemoryQueues
-from redrive.model.errors import QueueClosing, QueueEmpty, StoreUnavailable
+from redrive.model.errors import QueueClosing, QueueEmpty
 from redrive.model.instant import micros
 from redrive.model.item import Again, Leased
 from redrive.ports.queues import QueueStore
 from redrive.queues import Queues, item
 from redrive.queues.line import Burials, WaitingRoom
 from redrive.testing.clock import ManualClock
-from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, Use
-from tests.unit.targets import until
+from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, Troubled, Use
+from tests.unit.waiting import until
 
 SECOND = timedelta(seconds=1)
-
-
-class Counted:
-    """A store that counts the calls of each verb, and fails those that it is told to fail."""
-
-    def __init__(self, store: QueueStore) -> None:
-        self.calls: Counter[str] = Counter()
-        self.fails: set[str] = set()
-        self._store = store
-
-    def __getattr__(self, verb: str) -> Any:
-        attribute = getattr(self._store, verb)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls[verb] += 1
-            if verb in self.fails:
-                raise StoreUnavailable("gone for lunch")
-            return await attribute(*args, **kwargs)
-
-        return call
 
 
 class Looked(Use):
     """Queues on a store in memory whose calls are counted."""
 
-    store: Counted = cast("Counted", None)
+    store: Troubled = cast("Troubled", None)
 
     async def at_rest(self) -> None:
         """Wait until nobody asks the store anything."""
@@ -74,7 +50,7 @@ class Looked(Use):
 @asynccontextmanager
 async def looked() -> AsyncIterator[Looked]:
     clock = ManualClock()
-    store = Counted(MemoryQueues())
+    store = Troubled(MemoryQueues())
     async with Queues({"store": cast("QueueStore", store)}, clock=clock) as queues:
         yield Looked(queues, queues, clock, store=store)
 
@@ -135,7 +111,7 @@ class TestTheLifecycle:
 
     def test_a_real_instant_is_waited_for_and_not_polled(self) -> None:
         async def whole() -> None:
-            store = Counted(MemoryQueues())
+            store = Troubled(MemoryQueues())
             async with Queues({"store": cast("QueueStore", store)}) as queues:
                 await queues.create("orders", lease_timeout=timedelta(milliseconds=300), expire_timeout=HOUR)
                 await queues.produce("orders", [item("a")])
@@ -149,7 +125,7 @@ class TestTheLifecycle:
 
     @pytest.mark.parametrize("behind", [timedelta(seconds=30), timedelta(hours=-1)], ids=["behind", "ahead"])
     def test_a_store_whose_clock_is_wrong_does_not_make_it_spin(self, behind: timedelta) -> None:
-        class Skewed(Counted):
+        class Skewed(Troubled):
             def __getattr__(self, verb: str) -> Any:
                 call = super().__getattr__(verb)
                 if verb not in ("put", "lease", "sweep", "retry"):
@@ -208,7 +184,7 @@ class TestTheLifecycle:
             async def is_moved() -> bool:
                 return len(await use.stored("dead")) == 1
 
-            await until(is_moved, 6)
+            await until(is_moved)
             assert await use.stored("stuck") == []
             await asyncio.sleep(0.15)  # It was not yet known to be done when it was.
             assert await use.asked("move", "sweep", "next_due") == 0

@@ -67,7 +67,8 @@ async def _compare(ours: LetterStore, oracle: LetterStore) -> None:
         assert await ours.hourly(*span, query, now=START) == await oracle.hourly(*span, query, now=START), query
         assert await ours.tally(Field.GROUP, query, now=START) == await oracle.tally(Field.GROUP, query, now=START), query
         for order in GroupOrder:
-            assert await _groups(ours, query, order, 7) == await _groups(oracle, query, order, 7), (query, order)
+            # The oracle gathers all groups for each page of them: one is enough.
+            assert await _groups(ours, query, order, 7) == await _groups(oracle, query, order, len(LETTERS)), (query, order)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
@@ -52,6 +53,7 @@ async def _listed(letters: RedisLetters, query: Query, order: Order, limit: int)
     return found
 
 
+@cache
 def _expected(query: Query, order: Order) -> list[Letter]:
     def key(one: Letter) -> tuple[object, bytes]:
         return (one.updated_at if order is Order.UPDATED else one.dead_lettered_at), one.id.bytes

@@ -28,7 +28,7 @@ def tell(request: pytest.FixtureRequest, tmp_path: Path) -> Tell:
         ("py:json", "does not name a function; write module:function"),
         ("py:no_such_module:f", "cannot import 'no_such_module'"),
         ("py:json:no_such_function", "'json' has no 'no_such_function'"),
-        ("py:json:__doc__", "is a str, not a function"),
+        ("py:json:__doc__", "is a str, and cannot be called"),
         ("py:.relative:f", "cannot import '.relative'"),
         ("smtp:x", "no target answers to 'smtp:'; known are py:, command:"),
         ("comand:", "did you mean command:?"),

@@ -24,7 +24,8 @@ from redrive.model.query import EVERYTHING, Field, Is
 from redrive.model.redaction import Redaction
 from redrive.model.status import Act
 from redrive.testing import START, Faulty, Moment, raising
-from tests.unit.targets import BAD, Target, Tell, captured, teller, until
+from tests.unit.targets import BAD, Target, Tell, captured, teller
+from tests.unit.waiting import until
 
 WORKED = Delivered(confirmed=True)
 FAILED = Refused(failure=Failure(type="x.Y", message="still down"))

@@ -17,7 +17,8 @@ from redrive.model.settlement import Settled
 from redrive.ports import LetterStore
 from redrive.testing import Faulty, Moment, Opener, raising
 from tests.contract.backends import sqlite_letters
-from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell, until
+from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell
+from tests.unit.waiting import until
 
 
 @pytest.fixture

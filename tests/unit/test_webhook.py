@@ -25,7 +25,8 @@ from redrive.model.errors import NotifierUnavailable, NotNotified
 from redrive.ports.notifier import Notifier
 from redrive.testing.kit.samples import START, letter
 from redrive.testing.servers import free_port
-from tests.unit.receivers import Answer, Receiver, an_alert, receiving, until
+from tests.unit.receivers import Answer, Receiver, an_alert, receiving
+from tests.unit.waiting import until
 
 ONE, TWO, THREE = (an_alert(name, source=f"source {name}") for name in "123")
 

@@ -22,7 +22,8 @@ from redrive.model.breaker import Breaker, BreakerState
 from redrive.model.operation import Delivered, Delivery, Entry, OperationStatus
 from redrive.model.query import EVERYTHING, Field, Is
 from tests.unit.shell import PATIENCE, Shell, eventually, filled
-from tests.unit.targets import Target, Tell, captured, teller, until
+from tests.unit.targets import Target, Tell, captured, teller
+from tests.unit.waiting import until
 
 ORDERS = Lane("default", "orders")
 OFTEN = timedelta(milliseconds=10)

@@ -280,7 +280,7 @@ def test_letters_of_a_form_from_the_future_are_refused_too(tmp_path: Path) -> No
     with blocking.open(f"sqlite:{path}") as dlq:
         dlq.capture("x", BAD, source="orders")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE letters SET data = CAST(x'63' || substr(data, 2) AS BLOB)")
+        connection.execute("UPDATE contents SET data = CAST(x'63' || substr(data, 2) AS BLOB)")
         connection.commit()
     with blocking.open(f"sqlite:{path}") as dlq, pytest.raises(SchemaTooNew, match="stored form 99"):
         list(dlq.find())

@@ -9,7 +9,8 @@ import pytest
 from redrive import wiring
 from redrive.model.alert import Alert
 from tests.unit.receivers import Answer, Memory, receiving
-from tests.unit.workflow_use import SOON, Works, failing, kept, lived, queue, until, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import SOON, Works, failing, kept, lived, queue, until_it_is
 
 KEY = "R0123456789abcdefR0123456789abcd"
 

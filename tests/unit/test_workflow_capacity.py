@@ -10,7 +10,8 @@ import pytest
 import redrive
 from redrive import QueueFull, RedriveError
 from redrive.workflows import DeadLetterStatus
-from tests.unit.workflow_use import Works, kept, lived, place, queue, seen, status, until, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import Works, kept, lived, place, queue, seen, status, until_it_is
 
 FULL = "Dead letter queue is full (max_size=2). Please manually process or archive tasks before adding more."
 

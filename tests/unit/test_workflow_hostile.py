@@ -15,7 +15,8 @@ import pytest
 
 import redrive
 from redrive.workflows import WorkflowApp, WorkflowSettings
-from tests.unit.workflow_use import ERROR, TASK, Works, kept, lived, place, queue, seen, until, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import ERROR, TASK, Works, kept, lived, place, queue, seen, until_it_is
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ID = UUID(int=7)

@@ -12,7 +12,8 @@ import pytest
 import redrive
 from redrive import CircularDependency
 from redrive.workflows import Defaults
-from tests.unit.workflow_use import Works, due, failing, kept, lived, queue, seen, status, until, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import Works, due, failing, kept, lived, queue, seen, status, until_it_is
 
 ONE_AT_A_TIME = Defaults(concurrency=1)
 

@@ -13,7 +13,8 @@ from redrive.backends.memory import MemoryDesk, MemoryLetters
 from redrive.engine.dead_letters import DeadLetters
 from redrive.engine.journal import Journal, pending
 from redrive.workflows import DeadLetterQueue, WorkflowApp, WorkflowSettings
-from tests.unit.workflow_use import Works, kept, lifetime, lived, seen, until, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import Works, kept, lifetime, lived, seen, until_it_is
 
 NAME = "opensearch://search.example.com/mahavishnu_dlq"
 

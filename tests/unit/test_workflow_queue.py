@@ -11,7 +11,8 @@ import pytest
 
 import redrive
 from redrive.workflows import DeadLetterQueue, DeadLetterStatus, Defaults, ErrorCategory, FailedTask, RetryPolicy
-from tests.unit.workflow_use import ERROR, REPOS, TASK, Works, kept, lifetime, lived, place, queue, seen, status, until
+from tests.unit.waiting import until
+from tests.unit.workflow_use import ERROR, REPOS, TASK, Works, kept, lifetime, lived, place, queue, seen, status
 
 MINUTE = timedelta(minutes=1)
 NEAR = timedelta(seconds=30)

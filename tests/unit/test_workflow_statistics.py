@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from redrive.workflows import DeadLetterStatus, ErrorCategory, RetryPolicy
-from tests.unit.workflow_use import Held, Works, failing, kept, lifetime, lived, queue, until, until_counted, until_it_is
+from tests.unit.waiting import until
+from tests.unit.workflow_use import Held, Works, failing, kept, lifetime, lived, queue, until_counted, until_it_is
 
 FIGURES = ("enqueued_total", "retry_success", "retry_failed", "exhausted", "manually_retried", "archived")
 

@@ -23,6 +23,12 @@ from typing import Any
 
 PATIENCE_SECONDS = 60.0
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+_IMPORTED = (
+    *("redrive.blocking", "redrive.backends.sqlite", "redrive.engine.otel", "redrive.serve.cli"),
+    *("opentelemetry.metrics", "opentelemetry.trace", "rich._emoji_codes", "rich.syntax", "rich.table"),
+    *("asyncio", "importlib.readers", "importlib.resources.readers", "zipfile"),
+)
+"""What most commands need. The extras among them are there wherever tests run."""
 
 
 class Warm:
@@ -81,7 +87,7 @@ def _serve(asked: int, answer: int) -> None:
 
 
 def _import_all() -> None:
-    for name in ("redrive.blocking", "redrive.backends.sqlite", "redrive.serve.cli", "asyncio", "rich.table", "rich.syntax"):
+    for name in _IMPORTED:
         importlib.import_module(name)
     commands: Any = importlib.import_module("redrive.serve.cli")
     for found in pkgutil.iter_modules(commands.__path__, "redrive.serve.cli."):
@@ -94,6 +100,9 @@ def _become(call: dict[str, Any]) -> None:
         opened = os.open(path, flags)
         os.dup2(opened, number)
         os.close(opened)
+    if os.isatty(1):  # what was made for a file cannot be turned to a terminal
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(call["folder"])
     os.environ.clear()
     os.environ.update(call["environment"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 import redrive
 from redrive import Amendment
 from redrive.workflows import DeadLetterQueue, FailedTask, WorkflowApp, WorkflowSettings
+from tests.unit.waiting import until
 
 P = ParamSpec("P")
 
@@ -85,16 +86,6 @@ async def due(dlq: DeadLetterQueue, task_id: str = "wf_1") -> None:
     """Let the time of a task's next retry be now."""
     letter_id = next(letter.id for letter in [one async for one in dlq.letters.find()] if letter.source_id == task_id)
     await dlq.letters.amend(Amendment(id=letter_id, next_retry_at=datetime.now(UTC)))
-
-
-async def until(claim: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
-    """Wait for a condition, with a bound."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            answer = claim()
-            if await answer if isinstance(answer, Awaitable) else answer:
-                return
-            await asyncio.sleep(0.002)
 
 
 async def until_it_is(dlq: DeadLetterQueue, wanted: str, task_id: str = "wf_1") -> None:
