@@ -1,7 +1,7 @@
 """A load on a server of queues, from a process of its own: whole cycles of produce, lease and complete on some connections.
 
-Usage: python -m bench.queue_load HOST:PORT CONNECTIONS BATCH SECONDS [CYCLE|produce|lease|complete]
-Prints items a second. Each connection does one request after another; what a lease gave is completed.
+Usage: python -m bench.queue_load HOST:PORT CONNECTIONS BATCH SECONDS
+Prints items a second as JSON, in whole cycles and by verb. Each connection does one request after another; what a lease gave is completed.
 """
 
 from __future__ import annotations

@@ -38,6 +38,11 @@ class Metric(Struct, frozen=True, kw_only=True):
 class Meter(Protocol):
     """Takes measurements. Every label of the metric is given, and no other. Never raises for a right one, never waits."""
 
+    @property
+    def is_heard(self) -> bool:
+        """Does it lead anywhere just now? Else it may be spared the trouble."""
+        ...
+
     def add(self, metric: Metric, amount: float, /, **labels: str) -> None:
         """Count this many more."""
         ...
@@ -53,6 +58,8 @@ class Meter(Protocol):
 
 class NullMeter:
     """Measures nothing."""
+
+    is_heard = True
 
     def add(self, metric: Metric, amount: float, /, **labels: str) -> None: ...
 
