@@ -63,8 +63,12 @@ WRONGS = {
         "group group 1, pending",
         "group group 1, archived",
     },
-    "DELETE FROM group_hours WHERE hour = (SELECT min(hour) FROM group_hours) AND fingerprint = 'group 2'": {
-        "group group 2, hour 2025-01-01 12:00"
+    "UPDATE groups SET hours = (SELECT hours FROM groups WHERE fingerprint = 'group 0') WHERE fingerprint = 'group 2'": {
+        "group group 2, hour 2025-01-01 14:00",
+        "group group 2, hour 2025-01-01 16:00",
+    },
+    "UPDATE groups SET hours = NULL WHERE fingerprint = 'group 2'": {
+        f"group group 2, hour 2025-01-01 {hour}:00" for hour in range(12, 19)
     },
     "UPDATE groups SET first_seen = first_seen + 1 WHERE fingerprint = 'group 3'": {"group group 3, first seen"},
     "UPDATE groups SET last_seen = 0 WHERE fingerprint = 'group 3'": {"group group 3, last seen"},
@@ -72,6 +76,7 @@ WRONGS = {
         "group group 4, pending",
         "group group 4, first seen",
         "group group 4, last seen",
+        *(f"group group 4, hour 2025-01-01 {hour}:00" for hour in range(12, 19)),
     },
 }
 

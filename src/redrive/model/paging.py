@@ -13,6 +13,7 @@ from redrive.model.hours import SHOWN, hour_of, start_of
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, Group, GroupOrder, GroupPage, Order, Page, Query, distance_of
+from redrive.model.stored import Headline
 
 _LISTING = {order: f"groups by {order}" for order in GroupOrder}
 
@@ -61,7 +62,9 @@ def _id(raw: bytes) -> UUID:
         raise BadCursor("this cursor is damaged; start again from the first page") from error
 
 
-def group(latest: Letter, count: int, first_seen: datetime, statuses: Mapping[str, int], hours: Sequence[int]) -> Group:
+def group(
+    latest: Letter | Headline, count: int, first_seen: datetime, statuses: Mapping[str, int], hours: Sequence[int]
+) -> Group:
     """The group of letters whose latest is this one."""
     failure = latest.failure
     return Group(

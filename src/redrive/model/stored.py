@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TypeVar
 
 from msgspec import DecodeError, Struct, ValidationError, msgpack
 
+from redrive.model.category import Category
 from redrive.model.errors import NotHeld, SchemaTooNew, StoreCorrupt
 from redrive.model.letter import Letter, RedriveMark, RetryPlan
 from redrive.model.status import Status
+
+Read = TypeVar("Read")
 
 SCHEMA = 1
 
 _MARK = bytes([SCHEMA])
 _encode = msgpack.Encoder(uuid_format="bytes").encode
-_decoders = {1: msgpack.Decoder(Letter).decode}
 
 _SMALL_MAP, _MAP = 0x80, 0xDE
 """How msgpack begins a map: of up to fifteen fields, with their number added; of any, with the number behind it."""
@@ -27,6 +31,22 @@ class _Standing(Struct, frozen=True, gc=False):
     updated_at: datetime
     retry: RetryPlan
     redrive: RedriveMark
+
+
+class _Failed(Struct, frozen=True, gc=False):
+    """What a group tells of a failure."""
+
+    type: str
+    fingerprint: str = ""
+    message: str = ""
+    category: Category = Category.PERMANENT
+
+
+class Headline(Struct, frozen=True, gc=False):
+    """What a group tells of its latest letter, which is read much faster than the whole of it."""
+
+    failure: _Failed
+    dead_lettered_at: datetime
 
 
 _STANDING_FIELDS = len(_Standing.__struct_fields__)
@@ -63,7 +83,16 @@ def standing(letter: Letter) -> bytes:
 
 def restored(data: bytes) -> Letter:
     """The letter in these bytes, whichever known form they have."""
-    decode = _decoders.get(data[0]) if data else None
+    return _read(_letters, data)
+
+
+def headline(data: bytes) -> Headline:
+    """The headline of the letter in these bytes."""
+    return _read(_headlines, data)
+
+
+def _read(decoders: Mapping[int, Callable[[memoryview], Read]], data: bytes) -> Read:
+    decode = decoders.get(data[0]) if data else None
     if decode is None:
         if data and data[0] > SCHEMA:
             raise SchemaTooNew(f"a letter has stored form {data[0]}, this redrive knows {SCHEMA}; upgrade redrive")
@@ -72,3 +101,7 @@ def restored(data: bytes) -> Letter:
         return decode(memoryview(data)[1:])
     except (DecodeError, ValidationError, ValueError) as error:
         raise StoreCorrupt(f"a stored letter cannot be read: {error}") from error
+
+
+_letters = {1: msgpack.Decoder(Letter).decode}
+_headlines = {1: msgpack.Decoder(Headline).decode}

@@ -16,7 +16,7 @@ from redrive.model.instant import instant
 from redrive.model.paging import LastGroup, group, group_page
 from redrive.model.query import EVERYTHING, Group, GroupOrder, GroupPage, Query
 from redrive.model.status import Status
-from redrive.model.stored import restored
+from redrive.model.stored import headline
 
 _HELD = "ARRAY(SELECT ARRAY[h.status, h.count::text] FROM held h WHERE h.fingerprint = g.fingerprint) AS held"
 """How many letters of a group somebody holds, by the status that they are stored with."""
@@ -194,4 +194,4 @@ def _group(row: Mapping[str, Any], hour: int) -> Group:
     hours = dict(row["hours"] or ())
     shown = [hours.get(hour - SHOWN + 1 + number, 0) for number in range(SHOWN)]
     count = sum(row[status] for status in STORED)
-    return group(restored(row["data"]), count, instant(row["first_seen"]), statuses, shown)
+    return group(headline(row["data"]), count, instant(row["first_seen"]), statuses, shown)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import msgpack
 
-from redrive.backends.sqlite.rows import write_rows
+from redrive.backends.sqlite.rows import pieces, read_all, rounded, write_rows
 from redrive.model.census import ALL, HOURS, STORED, Cell, Change, Group, GroupChange, Scope, hour_number, hour_text, summed
 from redrive.model.hours import HOUR
 from redrive.model.query import Field
+from redrive.model.recent import packed, recent
 from redrive.model.status import Status
 
-_CENSUS = ("kind", "facet", "namespace", "value", "status", "count", "first", "last", "hour")
+_CENSUS = ("kind", "facet", "namespace", "value", "status", "count", "first", "last", "hours")
 _NEVER = 2**63 - 1, -(2**63)
 """The first and the last of no letters."""
 
@@ -57,18 +58,33 @@ def _sum_up(connection: sqlite3.Connection, change: Change) -> None:
         rows.append(("cell", facet, namespace, value, status, count, None, None, None))
         if count < 0:
             rows.append(("cell gone", facet, namespace, value, status, None, None, None, None))
+    hours = _hours(connection, change.groups)
     for (namespace, name), group in change.groups.items():
         first, last = _NEVER if group.first is None else (group.first, group.last)
         # When as many came as left, the counts stay, and the ends may not.
         statuses = [one for one in group.statuses.items() if one[1]] or [(Status.PENDING.value, 0)]
-        rows += [("group", "", namespace, name, status, count, first, last, None) for status, count in statuses]
-        for hour, count in group.hours.items():
-            rows.append(("hour", "", namespace, name, "", count, None, None, hour))
-            if count <= 0:
-                rows.append(("hour gone", "", namespace, name, "", None, None, None, hour))
+        known = hours.get((namespace, name))
+        rows += [("group", "", namespace, name, status, count, first, last, known) for status, count in statuses]
         if group.is_shaken:
             rows.append(("shaken", "", namespace, name, "", None, None, None, None))
     write_rows(connection, "census", _CENSUS, rows, "")
+
+
+def _hours(connection: sqlite3.Connection, groups: Mapping[Group, GroupChange]) -> dict[Group, bytes]:
+    """The hours of those groups to which more or fewer letters came."""
+    changes = {group: {hour: by for hour, by in change.hours.items() if by} for group, change in groups.items()}
+    changed = [group for group, change in changes.items() if change]
+    known: dict[Group, bytes] = {}
+    for some in pieces(changed):
+        values = ", ".join(["(?, ?, ?)"] * rounded(len(some)))
+        sql = f"""
+            SELECT v.column1 AS note, g.hours AS data FROM (VALUES {values}) v
+            CROSS JOIN groups g ON g.namespace = v.column2 AND g.fingerprint = v.column3
+        """
+        wanted = [value for number, group in enumerate(some) for value in (number, *group)]
+        missing = [None] * (3 * rounded(len(some)) - len(wanted))
+        known |= {some[int(number)]: hours for number, hours in read_all(connection, sql, [*wanted, *missing])}
+    return {group: packed(recent(known.get(group), changes[group])) for group in changed}
 
 
 def noted(connection: sqlite3.Connection) -> Change:

@@ -7,19 +7,21 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import starmap
+from operator import add
 from typing import Any, NamedTuple
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.query import DATA, IS_LEASED, Condition, compiled
-from redrive.backends.sqlite.rows import filled, marks, pieces, read_all
+from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.census import STORED, GroupChange, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
 from redrive.model.instant import instant, micros
 from redrive.model.paging import LastGroup, group, group_page, last_hour
 from redrive.model.query import Field, GroupOrder, GroupPage, Query
+from redrive.model.recent import unpacked
 from redrive.model.status import Status
-from redrive.model.stored import restored
+from redrive.model.stored import headline
 
 _AT_ONCE = 500
 _STORED = tuple(status.value for status in STORED)
@@ -49,7 +51,7 @@ def listed(
             hours |= found.hours([row.name for row in some])
         latest = found.latest(rows)
     groups = [
-        group(restored(data), row.letters, instant(row.first), statuses[row.name], hours[row.name])
+        group(headline(data), row.letters, instant(row.first), statuses[row.name], hours[row.name])
         for row, data in zip(rows, latest, strict=True)
     ]
     return group_page(groups, limit, order, hour)
@@ -79,64 +81,66 @@ class _Kept:
         self._connection = connection
         self._hour = hour
         self._moment = moment
-        self._noted: dict[str, list[GroupChange]] = {}
+        self._noted: dict[str, dict[str, GroupChange]] = {}
+        """By the group and its namespace."""
         for (known, name), change in counts.noted_groups(connection).items():
             if namespace in (None, known):
-                self._noted.setdefault(name, []).append(change)
+                self._noted.setdefault(name, {})[known] = change
         self._namespace = namespace
         self._only = _only_namespace(connection) if namespace is None else namespace
-        """The one namespace that rows of the tables are of; None: of several."""
+        """The one namespace that all of them are of, those that were noted included; None: of several."""
+        if any(noted.keys() - {self._only} for noted in self._noted.values()):
+            self._only = None
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        source, parameters = self._source()
         # Groups of which something was noted are listed elsewhere than the table has them, so that as many more are looked at.
-        kept = self._kept(source, parameters, order, limit + len(self._noted), last)
+        if order is GroupOrder.GROWTH:
+            kept = self._grown(limit, last)
+        else:
+            source, parameters = self._source()
+            kept = _cut(self._connection, source, parameters, _KEPT, _LISTED_BY[order], limit + len(self._noted), last)
         rows = [row for row in kept if row.name not in self._noted]
         for names in pieces(list(self._noted)):
-            among = f"fingerprint IN ({marks(len(names))})"
-            sql = f"SELECT 0, {_KEPT} FROM ({source}) WHERE {among}"
-            known = {row.name: row for row in starmap(Row.read, self._connection.execute(sql, [*parameters, *filled(names)]))}
-            grown = self._grown_by(names) if order is GroupOrder.GROWTH else {}
-            corrected = (self._corrected(name, known.get(name), order, grown.get(name, 0)) for name in names)
-            rows += [row for row in corrected if row is not None and (last is None or row[:2] < (last.value, last.fingerprint))]
+            known = self._rows(names)
+            hours = self.hours(names) if order is GroupOrder.GROWTH else {}
+            corrected = (self._corrected(name, known.get(name), order, hours.get(name, ())) for name in names)
+            rows += [row for row in corrected if row is not None and _is_behind(row.key, row.name, last)]
         return sorted(rows, reverse=True)[:limit]
 
-    def _kept(self, source: str, parameters: Sequence[Any], order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        """The rows that come next, as the tables have them."""
-        if order is not GroupOrder.GROWTH:
-            return _cut(self._connection, source, _KEPT, parameters, _LISTED_BY[order], limit, last)
-        grown, mine = self._grown()
-        value, name = (2**63 - 1, "") if last is None else (last.value, last.fingerprint)
-        # Those that letters came to lately, and all others, of which none has grown: the first of each are enough.
-        sql = f"""
-            WITH grown AS MATERIALIZED ({grown})
-            SELECT h.growth, {", ".join(f"g.{column}" for column in _KEPT_COLUMNS)} FROM (
-                SELECT fingerprint, growth FROM grown WHERE (growth, fingerprint) < (?, ?)
-                ORDER BY growth DESC, fingerprint DESC LIMIT {limit}
-            ) h CROSS JOIN ({source}) g ON g.fingerprint = h.fingerprint
-            UNION ALL SELECT * FROM (
-                SELECT 0, {_KEPT} FROM ({source})
-                WHERE (0, fingerprint) < (?, ?) AND fingerprint NOT IN (SELECT fingerprint FROM grown)
-                ORDER BY fingerprint DESC LIMIT {limit}
-            )
-        """
-        values = [*mine, value, name, *parameters, *parameters, value, name]
-        return sorted(starmap(Row.read, self._connection.execute(sql, values)), reverse=True)[:limit]
+    def _rows(self, names: Sequence[str]) -> dict[str, Row]:
+        """These groups, as the table has them."""
+        source, parameters = self._source()
+        sql = f"SELECT 0, {_KEPT} FROM ({source}) WHERE fingerprint IN ({marks(len(names))})"
+        return {row.name: row for row in starmap(Row.read, self._connection.execute(sql, [*parameters, *filled(names)]))}
 
-    def _grown(self) -> Condition:
-        """The groups that letters have come to lately, and by how much each has grown."""
+    def _grown(self, limit: int, last: LastGroup | None) -> list[Row]:
+        """The rows that come next by their growth, of groups of which nothing was noted."""
+        grown = self._growth()
+        moving = sorted(((by, name) for name, by in grown.items() if _is_behind(by, name, last)), reverse=True)[:limit]
+        rows = [row._replace(key=grown[name]) for name, row in self._rows([name for _, name in moving]).items()]
+        if len(moving) < limit or moving[-1][0] < 0:
+            # Behind those that grow come those that stay as they are. Others are passed over, so that as many more are looked at.
+            rows += [row for row in self._still(limit + len(grown) + len(self._noted), last) if row.name not in grown]
+        return rows
+
+    def _still(self, limit: int, last: LastGroup | None) -> list[Row]:
+        """The groups that would come next if none had grown: by their names."""
+        if last is not None and last.value < 0:
+            return []
+        source, parameters = self._source()
+        beyond, behind = ("WHERE fingerprint < ?", [last.fingerprint]) if last is not None and last.value == 0 else ("", [])
+        sql = f"SELECT 0, {_KEPT} FROM ({source}) {beyond} ORDER BY fingerprint DESC LIMIT {limit}"
+        return list(starmap(Row.read, self._connection.execute(sql, [*parameters, *behind])))
+
+    def _growth(self) -> dict[str, int]:
+        """By how much groups have grown of which nothing was noted; those that have not are left out."""
         where, parameters = ("", []) if self._only is None else ("AND namespace = ?", [self._only])
-        sql = f"""
-            SELECT fingerprint, sum(CASE WHEN hour > {self._hour - 2} THEN count ELSE -count END) AS growth FROM group_hours
-            WHERE hour BETWEEN {self._hour - 3} AND {self._hour} {where} GROUP BY fingerprint
-        """
-        return sql, parameters
-
-    def _grown_by(self, names: Sequence[str]) -> dict[str, int]:
-        """By how much these have grown, as the table has it."""
-        grown, parameters = self._grown()
-        sql = f"SELECT fingerprint, growth FROM ({grown}) WHERE fingerprint IN ({marks(len(names))})"
-        return dict(self._connection.execute(sql, [*parameters, *filled(names)]).fetchall())
+        sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE last_seen >= {(self._hour - 3) * HOUR} {where}"
+        grown: Counter[str] = Counter()
+        for namespace, name, hours in self._connection.execute(sql, parameters).fetchall():
+            by = hours and unpacked(hours).growth(self._hour)
+            grown[name] += growth(self._counted(namespace, name)) if by is None else by
+        return {name: by for name, by in grown.items() if by and name not in self._noted}
 
     def _source(self) -> Condition:
         """A statement that gives all groups."""
@@ -149,17 +153,16 @@ class _Kept:
         """
         return summed, []
 
-    def _corrected(self, name: str, known: Row | None, order: GroupOrder, grown: int) -> Row | None:
-        """A group with what was noted of it, and by how much it has grown; None when none of its letters is left."""
-        notes = self._noted.get(name, [])
+    def _corrected(self, name: str, known: Row | None, order: GroupOrder, hours: Sequence[int]) -> Row | None:
+        """A group with what was noted of it; None when none of its letters is left. Its hours count where it is listed by them."""
+        notes = self._noted[name].values()
         count = sum(sum(note.statuses.values()) for note in notes) + (known.letters if known else 0)
         if not count:
             return None
         firsts = [note.first for note in notes if note.first is not None] + ([known.first] if known else [])
         lasts = [note.last for note in notes if note.last is not None] + ([known.last] if known else [])
         first, last = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
-        recent = [sum(note.hours.get(self._hour - 3 + number, 0) for note in notes) for number in range(4)]
-        key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(recent) + grown}[order]
+        key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(hours)}[order]
         return Row(key, name, count, first, last, known.statuses if known else (0,) * len(_STORED))
 
     def _ends(self, name: str) -> tuple[int, int]:
@@ -172,7 +175,7 @@ class _Kept:
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
         found = {row.name: Counter(dict(zip(_STORED, row.statuses, strict=True))) for row in rows}
         for name in self._noted.keys() & found.keys():
-            for note in self._noted[name]:
+            for note in self._noted[name].values():
                 found[name].update(note.statuses)
         for values, status in counts.leased(self._connection, self._moment):
             name = values[Field.GROUP]
@@ -183,30 +186,40 @@ class _Kept:
 
     def hours(self, names: Sequence[str]) -> dict[str, list[int]]:
         found, start = {name: [0] * SHOWN for name in names}, self._hour - SHOWN + 1
+        counted: set[tuple[str, str]] = set()
         among, parameters = self._among(names)
-        shown = ", ".join(str(self._hour - number) for number in range(SHOWN))
-        sql = f"""
-            SELECT g.fingerprint, group_concat(h.hour || ' ' || h.count, ' ')
-            FROM (SELECT namespace, fingerprint FROM groups {among}) g
-            CROSS JOIN group_hours h ON h.hour IN ({shown}) AND h.namespace = g.namespace AND h.fingerprint = g.fingerprint
-            GROUP BY g.namespace, g.fingerprint
-        """
-        for name, told in self._connection.execute(sql, parameters).fetchall():
-            numbers = list(map(int, told.split()))
-            for hour, count in zip(numbers[::2], numbers[1::2], strict=True):
-                found[name][hour - start] += count
+        sql = f"SELECT namespace, fingerprint, hours FROM groups {among}"
+        for namespace, name, known in self._connection.execute(sql, parameters).fetchall():
+            shown = known and unpacked(known).until(self._hour)
+            if shown is None:
+                counted.add((namespace, name))
+                shown = self._counted(namespace, name)
+            found[name] = list(map(add, found[name], shown)) if any(found[name]) else shown
         for name in self._noted.keys() & found.keys():
-            for note in self._noted[name]:
-                for hour, count in note.hours.items():
-                    if 0 <= hour - start < SHOWN:
-                        found[name][hour - start] += count
+            # Who counted letters has those already that are noted.
+            notes = [note for namespace, note in self._noted[name].items() if (namespace, name) not in counted]
+            for hour, count in (one for note in notes for one in note.hours.items()):
+                if 0 <= hour - start < SHOWN:
+                    found[name][hour - start] += count
+        return found
+
+    def _counted(self, namespace: str, name: str) -> list[int]:
+        """The hours of a group of which more is asked than is known: those of a past in which nobody looks usually."""
+        start, found = self._hour - SHOWN + 1, [0] * SHOWN
+        sql = f"""
+            SELECT {hour_in("dead_lettered_at")}, count(*) FROM letters
+            WHERE fingerprint = ? AND namespace = ? AND dead_lettered_at >= {start * HOUR} AND dead_lettered_at < {(self._hour + 1) * HOUR}
+            GROUP BY 1
+        """
+        for hour, count in self._connection.execute(sql, [name, namespace]).fetchall():
+            found[hour - start] = count
         return found
 
     def latest(self, rows: Sequence[Row]) -> list[bytes]:
         return _latest(self._connection, rows, *self._within())
 
     def _within(self) -> Condition:
-        return ("true", []) if self._namespace is None else ("l.namespace = ?", [self._namespace])
+        return ("true", []) if self._only is None else ("l.namespace = ?", [self._only])
 
     def _among(self, names: Sequence[str]) -> tuple[str, list[Any]]:
         among = f"WHERE fingerprint IN ({marks(len(names))})"
@@ -234,7 +247,7 @@ class _Scanned:
             FROM letters l WHERE {self._condition} GROUP BY l.fingerprint
         """
         columns = "fingerprint, count, first_seen, last_seen"
-        return _cut(self._connection, source, columns, self._parameters, _LISTED_BY[order], limit, last)
+        return _cut(self._connection, source, self._parameters, columns, _LISTED_BY[order], limit, last)
 
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
         names = [row.name for row in rows]
@@ -263,6 +276,11 @@ class _Scanned:
         return _latest(self._connection, rows, self._condition, self._parameters)
 
 
+def _is_behind(key: int, name: str, last: LastGroup | None) -> bool:
+    """Does a group come behind the last one of the page before?"""
+    return last is None or (key, name) < (last.value, last.fingerprint)
+
+
 def _only_namespace(connection: sqlite3.Connection) -> str | None:
     """The namespace that all groups are of, which is the usual case: then nothing has to be summed over several."""
     first, last = connection.execute("SELECT (SELECT min(namespace) FROM groups), (SELECT max(namespace) FROM groups)").fetchone()
@@ -277,8 +295,8 @@ def hour_in(column: str) -> str:
 def _cut(
     connection: sqlite3.Connection,
     source: str,
-    columns: str,
     parameters: Sequence[Any],
+    columns: str,
     by: str,
     limit: int,
     last: LastGroup | None,
@@ -293,17 +311,17 @@ def _cut(
 
 
 def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str, parameters: Sequence[Any]) -> list[bytes]:
-    """The last letter of each group, of those that meet the condition; in one step for many groups."""
+    """The last letter of each group, of those that meet the condition."""
     found: list[bytes] = []
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         sql = f"""
-            SELECT '' AS note, (
+            SELECT (
                 SELECT {DATA} FROM letters l WHERE l.fingerprint = g.column1 AND l.dead_lettered_at = g.column2 AND {condition}
                 ORDER BY l.id DESC LIMIT 1
-            ) AS data FROM (VALUES {", ".join(["(?, ?)"] * len(some))}) g
+            ) FROM (VALUES {", ".join(["(?, ?)"] * len(some))}) g
         """
         # What stands first in the text comes first.
         values = [*parameters, *(value for row in some for value in (row.name, row.last))]
-        found += [data for _, data in read_all(connection, sql, values)]
+        found += [data for (data,) in connection.execute(sql, values).fetchall()]
     return found

@@ -8,6 +8,7 @@ from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.groups import hour_in
 from redrive.model.census import STORED, Cell, Census, Change, Group, GroupChange, Kind, summed
+from redrive.model.recent import unpacked
 from redrive.model.recount import Differences, compared
 
 _AT_ONCE = 10_000
@@ -26,7 +27,7 @@ def miscounted(connection: sqlite3.Connection) -> Differences:
         while rows := letters.fetchmany(_AT_ONCE):
             for *kind, at in rows:
                 real.seen(Kind(*kind), at)
-        return compared(real.change(), _kept(connection))
+        return _compared(real.change(), connection)
 
 
 def repaired(connection: sqlite3.Connection, requests: list[Differences]) -> list[None]:
@@ -36,20 +37,26 @@ def repaired(connection: sqlite3.Connection, requests: list[Differences]) -> lis
     return [None] * len(requests)
 
 
-def _kept(connection: sqlite3.Connection) -> Change:
-    """The counts as they are kept, with what is noted and not summed up yet."""
+def _compared(real: Change, connection: sqlite3.Connection) -> Differences:
+    """How the counts, with what is noted and not summed up yet, differ from what is there."""
     cells = {
         Cell(namespace, facet, value, status): count
         for facet, namespace, value, status, count in connection.execute("SELECT * FROM counts")
     }
     groups: dict[Group, GroupChange] = {}
+    known: dict[Group, int] = {}
     columns = ", ".join(STORED)
-    for namespace, name, first, last, *statuses in connection.execute(
-        f"SELECT namespace, fingerprint, first_seen, last_seen, {columns} FROM groups"
+    for namespace, name, first, last, hours, *statuses in connection.execute(
+        f"SELECT namespace, fingerprint, first_seen, last_seen, hours, {columns} FROM groups"
     ):
-        change = GroupChange(first=first, last=last)
+        change = groups[namespace, name] = GroupChange(first=first, last=last)
         change.statuses.update({status.value: count for status, count in zip(STORED, statuses, strict=True) if count})
-        groups[namespace, name] = change
-    for hour, namespace, name, count in connection.execute("SELECT * FROM group_hours"):
-        groups.setdefault((namespace, name), GroupChange()).hours[hour] = count
-    return summed([Change(cells, groups), counts.noted(connection)])
+        if hours is not None:
+            recent = unpacked(hours)
+            change.hours.update(recent.hours())
+            known[namespace, name] = recent.first
+    kept = summed([Change(cells, groups), counts.noted(connection)])
+    for group, first in known.items():
+        for change in (kept.groups[group], real.groups.get(group, GroupChange())):
+            change.hours = {hour: count for hour, count in change.hours.items() if hour >= first}
+    return compared(real, kept)

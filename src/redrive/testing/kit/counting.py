@@ -84,6 +84,24 @@ class Counting(Kit):
         store.wait(hours=1)
         assert store.groups().groups[0].hours == (*[0] * (SHOWN - 3), 1, 2, 0)
 
+    def test_a_group_tells_of_hours_long_before_its_latest(self, store: Clerk) -> None:
+        needs(store, "groups")
+        _spread(store, {"a": [0, 1, 1, 3, -60], "b": [0, 2, 2, 2], "c": [-60]})
+
+        def told(order: GroupOrder) -> list[tuple[str, tuple[int, ...]]]:
+            return [(group.fingerprint, group.hours[-4:]) for group in store.groups(order=order).groups]
+
+        grown = [("a", (1, 0, 2, 1)), ("c", (0, 0, 0, 0)), ("b", (0, 3, 0, 1))]
+        assert told(GroupOrder.GROWTH) == grown
+        store.tidy_all()
+        assert told(GroupOrder.GROWTH) == grown
+        # Some of it is summed up then, and some is noted.
+        store.put(letter("one more", at=store.now, failure=failure(fingerprint="a")))
+        store.purge(Is(Field.ID, letter("b/1").id))
+        changed = [("a", (1, 0, 2, 2)), ("c", (0, 0, 0, 0)), ("b", (0, 2, 0, 1))]
+        assert told(GroupOrder.GROWTH) == changed
+        assert sorted(told(GroupOrder.COUNT)) == sorted(changed)
+
     @pytest.mark.parametrize("limit", [1, 2, 7])
     @pytest.mark.parametrize(
         ("order", "expected"),
@@ -148,6 +166,9 @@ class Counting(Kit):
         store.put(letter("a", at=START - _HOUR), letter("a", namespace="other", at=START), letter("b", namespace="other"))
         (both,) = store.groups().groups
         assert (both.count, both.first_seen, both.last_seen) == (3, START - _HOUR, START)
+        store.tidy_all()
+        assert store.groups().groups == (both,)
+        assert both.hours[-2:] == (1, 2)
         (one,) = store.groups(Is(Field.NAMESPACE, "default")).groups
         assert (one.count, one.last_seen) == (1, START - _HOUR)
         assert store.tally(Field.NAMESPACE) == {"default": 1, "other": 2}

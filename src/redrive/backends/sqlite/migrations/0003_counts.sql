@@ -30,25 +30,17 @@ CREATE TABLE groups (
     count       INTEGER AS (pending + redriven + exhausted + quarantined + completed + archived + discarded) STORED,
     first_seen  INTEGER NOT NULL,
     last_seen   INTEGER NOT NULL,
+    hours       BLOB, -- how many came in each of its last hours, as redrive packs them
     PRIMARY KEY (namespace, fingerprint)
-) STRICT, WITHOUT ROWID;
-
--- How many of a group came in each hour. The hour is first, so that new letters are counted in one place of the file.
-CREATE TABLE group_hours (
-    hour        INTEGER NOT NULL,
-    namespace   TEXT NOT NULL,
-    fingerprint TEXT NOT NULL,
-    count       INTEGER NOT NULL,
-    PRIMARY KEY (hour, namespace, fingerprint)
 ) STRICT, WITHOUT ROWID;
 
 -- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. By `kind`:
 -- cell:      a change of `counts`; cell gone: remove it if it has come down to nothing
--- group:     a change of a group's letters of one status, with the first and the last instant of those that came
--- hour:      a change of a group's letters of one hour; hour gone: remove it if it has come down to nothing
+-- group:     a change of a group's letters of one status, with the first and the last instant of those that came, and its hours if
+--            they are others now
 -- shaken:    letters have left the group; remove it if none is left, else look up its ends
-CREATE VIEW census (kind, facet, namespace, value, status, count, first, last, hour) AS
-    SELECT '', '', '', '', '', 0, 0, 0, 0 WHERE false;
+CREATE VIEW census (kind, facet, namespace, value, status, count, first, last, hours) AS
+    SELECT '', '', '', '', '', 0, 0, 0, x'' WHERE false;
 
 CREATE TRIGGER census_cell INSTEAD OF INSERT ON census WHEN new.kind = 'cell' BEGIN
     INSERT INTO counts VALUES (new.facet, new.namespace, new.value, new.status, new.count)
@@ -62,29 +54,22 @@ END;
 
 CREATE TRIGGER census_group INSTEAD OF INSERT ON census WHEN new.kind = 'group' BEGIN
     INSERT INTO groups (
-            namespace, fingerprint, pending, redriven, exhausted, quarantined, completed, archived, discarded, first_seen, last_seen
+            namespace, fingerprint, pending, redriven, exhausted, quarantined, completed, archived, discarded, first_seen, last_seen,
+            hours
         )
         VALUES (
             new.namespace, new.value,
             (new.status = 'pending') * new.count, (new.status = 'redriven') * new.count, (new.status = 'exhausted') * new.count,
             (new.status = 'quarantined') * new.count, (new.status = 'completed') * new.count, (new.status = 'archived') * new.count,
-            (new.status = 'discarded') * new.count, new.first, new.last
+            (new.status = 'discarded') * new.count, new.first, new.last, new.hours
         )
         ON CONFLICT DO UPDATE SET
             pending = pending + excluded.pending, redriven = redriven + excluded.redriven,
             exhausted = exhausted + excluded.exhausted, quarantined = quarantined + excluded.quarantined,
             completed = completed + excluded.completed, archived = archived + excluded.archived,
             discarded = discarded + excluded.discarded,
-            first_seen = min(first_seen, excluded.first_seen), last_seen = max(last_seen, excluded.last_seen);
-END;
-
-CREATE TRIGGER census_hour INSTEAD OF INSERT ON census WHEN new.kind = 'hour' BEGIN
-    INSERT INTO group_hours VALUES (new.hour, new.namespace, new.value, new.count)
-        ON CONFLICT DO UPDATE SET count = count + excluded.count;
-END;
-
-CREATE TRIGGER census_hour_gone INSTEAD OF INSERT ON census WHEN new.kind = 'hour gone' BEGIN
-    DELETE FROM group_hours WHERE hour = new.hour AND namespace = new.namespace AND fingerprint = new.value AND count = 0;
+            first_seen = min(first_seen, excluded.first_seen), last_seen = max(last_seen, excluded.last_seen),
+            hours = coalesce(excluded.hours, hours);
 END;
 
 CREATE TRIGGER census_shaken INSTEAD OF INSERT ON census WHEN new.kind = 'shaken' BEGIN
