@@ -8,16 +8,18 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.query import Condition, is_anywhere
+from redrive.backends.postgres.query import Condition, is_anywhere, likely, narrowest
 from redrive.model.cursor import cursor
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by, page
-from redrive.model.query import EVERYTHING, Order, Page, Query, looks_behind
+from redrive.model.query import EVERYTHING, Order, Page, Query, conjuncts, looks_behind
 from redrive.model.status import Status
 from redrive.model.stored import restored
 
-_LOOK_AT = 2000
-"""Letters that are looked at one by one for a phrase that may be anywhere."""
+_LOOK_AT = 400
+"""Letters that are looked at one by one first, where the planner cannot know how many of them meet all of a question's parts."""
+_LOOK_ANYWHERE = 2000
+"""The same for a phrase that may be anywhere."""
 
 
 class Listings:
@@ -41,29 +43,50 @@ class Listings:
         if order is Order.NEAREST:
             return await self._nearest(query, limit, after, now, unsearched)
         last = last_letter(after, order)
-        if is_anywhere(query):
-            some = Condition(self._schema, query, now, is_for_few=True)
-            found = await self._listed(some, order, limit, last, among=_LOOK_AT)
-            if len(found) > limit:
-                return page(found, limit, order, unsearched=unsearched)
-        found = await self._listed(Condition(self._schema, query, now), order, limit, last)
+        found = await self._looked_at(query, order, limit, last, now)
+        if len(found) <= limit:
+            condition = Condition(self._schema, query, now)
+            found = await self._listed(condition, f"{self._schema}.letters l WHERE {condition.sql}", order, limit, last)
         return page(found, limit, order, unsearched=unsearched)
 
-    async def _listed(
-        self, condition: Condition, order: Order, limit: int, last: tuple[int, UUID] | None, *, among: int | None = None
+    async def _looked_at(
+        self, query: Query, order: Order, limit: int, last: tuple[int, UUID] | None, now: int | None
     ) -> list[Letter]:
-        """One letter more than the limit in this order, behind the last one; of so many only, or of all."""
+        """Those of the first letters in this order that are asked for; nothing where that would be of no use.
+
+        The planner takes parts of a question for independent of each other, and so those that meet all of them for so few that it
+        would rather find and sort them all. Mostly one error comes from one source and says the same: then a page is found soon.
+        """
+        if is_anywhere(query):
+            many, first = _LOOK_ANYWHERE, None
+        elif len(list(conjuncts(query))) > 1:
+            many, first = _LOOK_AT, narrowest(query)
+        else:
+            return []
+        condition = Condition(self._schema, query, now, is_for_few=True)
+        begins = "true" if first is None else condition.of_column(first)
+        some = f"SELECT l.* FROM {self._schema}.letters l WHERE {begins}"
+        return await self._listed(condition, some, order, limit, last, among=many)
+
+    async def _listed(
+        self,
+        condition: Condition,
+        source: str,
+        order: Order,
+        limit: int,
+        last: tuple[int, UUID] | None,
+        *,
+        among: int | None = None,
+    ) -> list[Letter]:
+        """One letter more than the limit in this order, behind the last one; of so many of the source only, or of all."""
         column = listed_by(order)
         way, beyond = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
-        wanted, ordered = "true", f"ORDER BY l.{column} {way}, l.id {way} LIMIT"
+        ordered = f"ORDER BY l.{column} {way}, l.id {way} LIMIT"
         if last is not None:
             at, id = map(condition.parameter, last)
-            wanted = f"(l.{column}, l.id) {beyond} ({at}::bigint, {id}::uuid)"
-        if among is None:
-            source = f"{self._schema}.letters l WHERE {condition.sql} AND {wanted}"
-        else:
-            some = f"SELECT l.* FROM {self._schema}.letters l WHERE {wanted} {ordered} {among}"
-            source = f"({some}) l WHERE {condition.sql}"
+            source += f" AND (l.{column}, l.id) {beyond} ({at}::bigint, {id}::uuid)"
+        if among is not None:
+            source = f"({source} {ordered} {among}) l WHERE {likely(condition.sql)}"
         return await self._seen(condition, f"{source} {ordered} {limit + 1}")
 
     async def _nearest(self, query: Query, limit: int, after: str | None, now: int | None, unsearched: int) -> Page:

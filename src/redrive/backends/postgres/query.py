@@ -12,7 +12,7 @@ from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.rows import plain
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.instant import micros
-from redrive.model.query import And, At, Field, Has, Is, Not, Or, Query, Text, last_name, phrases
+from redrive.model.query import And, At, Field, Has, Is, Not, Op, Or, Query, Text, conjuncts, last_name, phrases
 from redrive.model.spelling import spelled
 from redrive.model.status import Status
 from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
@@ -75,7 +75,7 @@ class Condition:
                 tags = "jsonb_array_elements_text(coalesce(l.tags, '[]'))"
                 return f'EXISTS (SELECT 1 FROM {tags} AS t (tag) WHERE t.tag COLLATE "C" {op.value} {self._place(value)})'
             case Is(field=Field.ERROR, value=value, op=op) if op == "=" and "." in value:
-                return f"({self._same('error_name', last_name(value))} AND {_likely(f'l.error = {self._place(value)}')})"
+                return f"({self._same('error_name', last_name(value))} AND {likely(f'l.error = {self._place(value)}')})"
             case Is(field=Field.ERROR, value=value, op=op) if op == "=":
                 return self._same("error_name", value)
             case Is(field=Field.ERROR, value=value, op=op):
@@ -102,11 +102,15 @@ class Condition:
             case _:
                 assert_never(query)
 
+    def of_column(self, part: Is) -> str:
+        """A part of the question as far as a column tells: whoever holds a letter is not looked for."""
+        return f"l.status = {self._place(str(part.value))}" if part.field is Field.STATUS else self._compiled(part)
+
     def _same(self, column: str, value: str) -> str:
         """Equality with a text of any length, of which an index has the beginning; what is shorter is there as a whole."""
         place = self._place(value)
         begins = f"left(l.{column}, 64) = left({place}, 64)"
-        return begins if len(plain(value)) < _INDEXED else f"({begins} AND {_likely(f'l.{column} = {place}')})"
+        return begins if len(plain(value)) < _INDEXED else f"({begins} AND {likely(f'l.{column} = {place}')})"
 
     def _found(self, text: Text, *, is_must: bool) -> str:
         told, behind = _has("l.words", text.phrase), self._behind(text)
@@ -154,11 +158,22 @@ class Condition:
         return self.parameter(value)
 
 
-def _likely(condition: str) -> str:
+def likely(condition: str) -> str:
     """What holds for most of those for which a condition before it holds: else the planner takes both for independent, and the
     letters that are found for so few that it would rather sort them all than go along an index.
     """
     return f"coalesce({condition}, false)"
+
+
+_NARROWEST = (Field.GROUP, Field.ERROR, Field.SOURCE, Field.STATUS)
+"""Fields of which there is an index, those first of whose values there are most."""
+
+
+def narrowest(query: Query) -> Is | None:
+    """The part of a question that the fewest letters meet, as far as can be told, of those that an index by age has."""
+    known = {part.field: part for part in conjuncts(query) if isinstance(part, Is) and part.op is Op.EQ}
+    parts = [known[field] for field in _NARROWEST if field in known and known[field].value != Status.RETRYING]
+    return parts[0] if parts else None
 
 
 def is_anywhere(query: Query) -> bool:
@@ -185,4 +200,4 @@ def _has(column: str, phrase: str) -> str:
     wanted = ", ".join(f"'{word}'" for word in sorted(set(found)))
     among = f"string_to_array(btrim({column}), ' ') @> ARRAY[{wanted}]"
     # Of one word there is no order to look at.
-    return among if len(found) == 1 else f"({among} AND {_likely(exact)})"
+    return among if len(found) == 1 else f"({among} AND {likely(exact)})"

@@ -1,3 +1,18 @@
+-- Large values of these columns are compressed by lz4 where the server has it (from 14 on, if it was built so): what PostgreSQL takes
+-- else needs as long for a letter as everything else about holding it.
+CREATE FUNCTION {schema}.compress(relation text, VARIADIC columns text[]) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+    one text;
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_settings s WHERE s.name = 'default_toast_compression' AND 'lz4' = ANY (s.enumvals)) THEN
+        FOREACH one IN ARRAY columns LOOP
+            EXECUTE format('ALTER TABLE {schema}.%I ALTER COLUMN %I SET COMPRESSION lz4', relation, one);
+        END LOOP;
+    END IF;
+END
+$$;
+
 -- Instants are microseconds since 1970. `data` is the whole letter in its stored form; the columns are what is asked for.
 -- Texts compare byte by byte, as Python does; NUL, which PostgreSQL's texts cannot hold, is escaped.
 CREATE TABLE {schema}.letters (
@@ -26,6 +41,7 @@ CREATE TABLE {schema}.letters (
     data             bytea NOT NULL,
     version          bigint NOT NULL DEFAULT 1 -- counts every change, so that what was read is known to be the latest
 ){partitions};
+SELECT {schema}.compress('letters', 'data', 'words');
 
 CREATE INDEX letters_by_age ON {schema}.letters (dead_lettered_at, id);
 CREATE INDEX letters_by_change ON {schema}.letters (updated_at, id);

@@ -49,6 +49,7 @@ CREATE TABLE {schema}.groups (
 
 CREATE INDEX groups_by_last_seen ON {schema}.groups (place, last_seen);
 CREATE INDEX groups_by_count ON {schema}.groups (place, count);
+CREATE INDEX groups_by_name ON {schema}.groups (place, left(fingerprint, 64));
 
 CREATE TABLE {schema}.group_hours (
     key   bytea NOT NULL,

@@ -4,6 +4,7 @@ CREATE TABLE {schema}.texts (
     traceback text COLLATE "C" NOT NULL,
     body      text COLLATE "C" NOT NULL
 );
+SELECT {schema}.compress('texts', 'traceback', 'body');
 
 CREATE INDEX texts_by_traceback ON {schema}.texts USING gin (string_to_array(btrim(traceback), ' '))
     WITH (gin_pending_list_limit = 512);

@@ -62,6 +62,7 @@ CREATE TABLE {schema}.queue_items (
     failure    bytea NOT NULL DEFAULT '',
     PRIMARY KEY (part, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000);
+SELECT {schema}.compress('queue_items', 'payload', 'story', 'failure');
 -- The spot comes first, so that nobody walks along a whole partition to find one item by its id, or the other way round.
 CREATE INDEX queue_items_spot ON {schema}.queue_items (spot, part, id);
 CREATE INDEX queue_items_turn ON {schema}.queue_items (part, spot, turn, id) WHERE spot IN (10, 12);

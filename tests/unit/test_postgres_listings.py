@@ -1,0 +1,81 @@
+"""PostgreSQL: pages of questions with several parts, and what large letters are compressed by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from redrive.model.query import And, Field, Is, Order, Query, Text
+from redrive.testing import START, failure, letter
+from tests.unit.postgres_use import used, used_queues
+
+pytestmark = pytest.mark.engine("postgres")
+
+MINUTE = timedelta(minutes=1)
+SAME_ERROR = Is(Field.ERROR, failure().type)
+FROM_BILLS = Is(Field.SOURCE, "bills")
+
+
+@pytest.fixture
+def url(namespace: str) -> str:
+    return f"{os.environ['REDRIVE_TEST_POSTGRES']}?schema={namespace}"
+
+
+# Farther away than what is looked at one by one first, and not as far.
+@pytest.mark.parametrize("between", [1000, 10])
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST, Order.UPDATED])
+@pytest.mark.parametrize(
+    "query", [And((SAME_ERROR, FROM_BILLS)), And((Text("once"), SAME_ERROR)), And((Is(Field.STATUS, "pending"), FROM_BILLS))]
+)
+def test_a_page_has_all_that_meet_every_part_however_far_they_lie_apart(
+    url: str, query: Query, order: Order, between: int
+) -> None:
+    wanted = [
+        letter(f"wanted {number}", source="bills", at=START + at, failure=failure(message="only once"))
+        for number, at in enumerate([timedelta(), between * MINUTE, 2 * between * MINUTE])
+    ]
+    others = [letter(str(number), at=START + (number % (2 * between)) * MINUTE) for number in range(2 * between)]
+
+    async def story() -> None:
+        async with used(url) as letters:
+            await letters.put([*wanted, *others], now=START)
+            found, page = [], await letters.find(query, order=order, limit=2)
+            found += page.letters
+            assert page.next is not None
+            page = await letters.find(query, order=order, limit=2, after=page.next)
+            assert page.next is None
+            assert sorted(one.source_id for one in [*found, *page.letters]) == [one.source_id for one in wanted]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("more", ["", "&partitions=month"])
+def test_what_is_large_is_compressed_fast_where_the_server_can(url: str, namespace: str, more: str) -> None:
+    async def story() -> None:
+        async with used(url, more) as letters, used_queues(url + more) as store:
+            await letters.put([letter("a", body=b"as said before, " * 1000)])
+            await store.catalogue()
+            connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
+            try:
+                is_able = await connection.fetchval(
+                    "SELECT EXISTS (SELECT 1 FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals))"
+                )
+                assert is_able, "this server was built without lz4: nothing is tested here"
+                sizes = await connection.fetch(
+                    f"SELECT pg_column_compression(data) AS way, pg_column_size(data) AS size FROM {namespace}.letters"
+                )
+                assert [(row["way"], row["size"] < 1000) for row in sizes] == [("lz4", True)]
+                others = await connection.fetch(
+                    "SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+                    " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND a.attcompression = 'l'",
+                    namespace,
+                )
+                assert {name for (name,) in others} >= {"texts.body", "texts.traceback", "queue_items.payload"}
+            finally:
+                await connection.close()
+
+    asyncio.run(story())
