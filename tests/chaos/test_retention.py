@@ -63,7 +63,8 @@ def work(place: Path, act: BulkAct) -> None:
 
     async def story() -> None:
         async with opened(place) as dlq:
-            await dlq.carry_out(await dlq.plan(act, CHOSEN), batch=3)
+            # Not so fast that it is over before whoever is to kill it has a turn, on a busy machine.
+            await dlq.carry_out(await dlq.plan(act, CHOSEN), batch=3, progress=lambda _: time.sleep(0.01))
 
     asyncio.run(story())
 

@@ -19,7 +19,7 @@ from redrive.ports.queues import QueueStore
 from redrive.queues import Queues, item, opening
 from redrive.settings import load
 from redrive.testing.clock import ManualClock
-from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, Troubled, queue_store
+from tests.unit.queue_use import AT_ONCE, HOUR, MINUTE, SOON, WOKEN_SECONDS, Troubled, queue_store
 from tests.unit.waiting import until
 
 PAIRS = {
@@ -158,7 +158,7 @@ class TestBalance:
                 for partition in (0, 1):
                     await queues.bring("orders", partition, [Fresh(b"x")] * 6)
                     taken = 0
-                    async with asyncio.timeout(4):
+                    async with asyncio.timeout(WOKEN_SECONDS):
                         while taken < 6:
                             taken += len((await queues.lease("orders", client="worker", timeout=SOON)).items)
                     assert taken == 6
@@ -182,12 +182,12 @@ class TestAStoreThatFails:
                 assert 1 - number not in stats.failures
                 waiting = asyncio.create_task(spread.take())
                 await spread.queues.produce("orders", [item("f")])
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(WOKEN_SECONDS):
                     assert await waiting == (1 - number, ["f"])
                 waiting = asyncio.create_task(spread.take())
                 await asyncio.sleep(0.05)
                 assert not waiting.done()
-            async with asyncio.timeout(4):
+            async with asyncio.timeout(WOKEN_SECONDS):
                 assert await waiting == (number, ["a", "b", "c"])
             assert (await spread.queues.stats("orders")).failures == {}
 

@@ -41,7 +41,7 @@ def unknown(to: str | Transport) -> str:
     return delivery.reason
 
 
-def impatient(url: str, seconds: float = 0.2) -> HttpTransport:
+def impatient(url: str, seconds: float = 1) -> HttpTransport:
     return HttpTransport(url, timeout=timedelta(seconds=seconds))
 
 

@@ -59,14 +59,6 @@ class _Server(ThreadingHTTPServer):
         """Visitors that break off are wanted here."""
 
 
-def refusing_port() -> int:
-    """A port at which nobody listens."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _babble(listener: socket.socket) -> None:
     while True:
         try:
@@ -99,11 +91,14 @@ def opened(folder: Path) -> Iterator[Place]:
         silent, babbling = (stack.enter_context(closing(socket.create_server(("127.0.0.1", 0)))) for _ in range(2))
         threading.Thread(target=_babble, args=(babbling,), daemon=True).start()
         stack.callback(babbling.shutdown, socket.SHUT_RDWR)
+        # Bound, and nobody listens: it is nobody else's meanwhile.
+        refusing = stack.enter_context(closing(socket.socket()))
+        refusing.bind(("127.0.0.1", 0))
         port = server.server_address[1]
         yield Place(
             http=f"http://127.0.0.1:{port}",
             port=port,
-            refusing=refusing_port(),
+            refusing=refusing.getsockname()[1],
             silent=silent.getsockname()[1],
             babbling=babbling.getsockname()[1],
             folder=folder,

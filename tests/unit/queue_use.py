@@ -29,6 +29,8 @@ from redrive.testing.clock import ManualClock
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 SOON = timedelta(seconds=10)
 """How long a request of a test may wait; nothing takes as long."""
+WOKEN_SECONDS = 8.0
+"""By when who waits for `SOON` is woken, on however busy a machine; at its end it would look by itself."""
 AT_ONCE = timedelta(milliseconds=30)
 """How long a request waits that is to find nothing."""
 

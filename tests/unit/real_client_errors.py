@@ -22,7 +22,7 @@ def once(port: int) -> redis.Redis:
     return redis.Redis(port=port, socket_timeout=0.05, retry=Retry(NoBackoff(), 0))
 
 
-def by_aws(target: Callable[[Place], str], **arguments: Any) -> Callable[[Place], object]:
+def by_aws(target: Callable[[Place], str], *, seconds: float = 30, **arguments: Any) -> Callable[[Place], object]:
     def fail(place: Place) -> None:
         client = botocore.session.Session().create_client(
             "dynamodb",
@@ -30,7 +30,7 @@ def by_aws(target: Callable[[Place], str], **arguments: Any) -> Callable[[Place]
             aws_access_key_id="a",
             aws_secret_access_key="b",
             endpoint_url=target(place),
-            config=botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=0.2),
+            config=botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=seconds),
         )
         try:
             client.list_tables(**arguments)
@@ -89,7 +89,7 @@ REAL = [
         )
     ),
     Case("aws refused", N, by_aws(lambda place: f"http://127.0.0.1:{place.refusing}")),
-    Case("aws timeout", N, by_aws(lambda place: f"http://127.0.0.1:{place.silent}")),
+    Case("aws timeout", N, by_aws(lambda place: f"http://127.0.0.1:{place.silent}", seconds=0.2)),
     Case("aws parameters", V, by_aws(at("200"), Nonsense=1)),
     Case("aws endpoint", V, by_aws(lambda place: "nonsense")),
     Case("aws service", V, lambda place: botocore.session.Session().create_client("nonsense", region_name="eu-west-1")),

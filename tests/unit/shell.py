@@ -133,6 +133,26 @@ def eventually(claim: Callable[[], Any]) -> Any:
     return answer
 
 
+def heard(running: subprocess.Popen[str], word: str) -> str:
+    """Read on what the program says to people until this is said; all that was."""
+    assert running.stderr is not None
+    said = ""
+    while word not in said:
+        line = running.stderr.readline()
+        assert line, f"it ended without '{word}': {said}"
+        said += line
+    return said
+
+
+def is_at_rest(running: subprocess.Popen[Any]) -> bool:
+    """Does every thread of the program wait for something from outside? Then it has done all that it was given to do."""
+    try:
+        told = [(task / "stat").read_text() for task in Path(f"/proc/{running.pid}/task").iterdir()]
+    except FileNotFoundError:  # one of them has just ended
+        return False
+    return {text.rpartition(")")[2].split()[0] for text in told} == {"S"}
+
+
 def filled(shell: Shell) -> None:
     """Put three letters into the store: two are open, one is completed."""
     with shell.store() as dlq:

@@ -108,9 +108,15 @@ def test_a_process_that_was_forked_starts_threads_of_its_own() -> None:
 
 def test_who_works_through_many_gives_way_to_others() -> None:
     turns: list[int] = []
+    had_a_turn = False
 
     def work() -> None:
-        turns.extend(giving_way(range(1000)))
+        # Again and again: on a busy machine whoever is given a turn may not be quick enough to take it.
+        for _ in range(10_000):
+            turns[:] = []
+            turns.extend(giving_way(range(1000)))
+            if had_a_turn:
+                return
 
     assert list(giving_way([])) == []
     assert list(giving_way("abc")) == ["a", "b", "c"]
@@ -119,12 +125,11 @@ def test_who_works_through_many_gives_way_to_others() -> None:
     try:
         worker = threading.Thread(target=work)
         worker.start()
-        seen = []
         while worker.is_alive():
-            seen.append(len(turns))
+            had_a_turn = had_a_turn or 0 < len(turns) < 1000
             time.sleep(0)
     finally:
         sys.setswitchinterval(interval)
         worker.join()
     assert turns == list(range(1000))
-    assert set(seen) & set(range(1, 1000)), "nobody else had a turn"
+    assert had_a_turn, "nobody else had a turn"

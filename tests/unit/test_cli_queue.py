@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.shell import PATIENCE, Done, Shell, eventually, seen_on_a_terminal
+from tests.unit.shell import PATIENCE, Done, Shell, eventually, is_at_rest, seen_on_a_terminal
 
 
 class Desk:
@@ -222,6 +222,8 @@ def test_what_has_come_is_produced_while_the_input_is_open(here: Desk) -> None:
     running.stdin.write(b"one\ntwo\nthr")
     running.stdin.flush()
     eventually(lambda: here.queue("q")["items"]["ready"] == 2)
+    # They are counted after they are there.
+    eventually(lambda: is_at_rest(running))
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, err) == (130, b"Stopped after 2 items.\n")

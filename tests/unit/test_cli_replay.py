@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redrive import Status
-from tests.unit.shell import PATIENCE, Shell, eventually, filled, seen_on_a_terminal
+from tests.unit.shell import PATIENCE, Shell, eventually, filled, heard, seen_on_a_terminal
 
 
 @pytest.fixture
@@ -228,10 +228,11 @@ def test_a_replay_is_scheduled_and_begun_by_redrive_up(shell: Shell) -> None:
     assert listed["status"] == "scheduled"
     assert "scheduled" in shell("ops", "show", listed["id"]).out
     running = shell.start("up", "--listen", "127.0.0.1:0")
-    eventually(lambda: shell("ops", "show", listed["id"], "--json").json["operation"]["status"] == "finished")
+    # It is told of after it was written down.
+    heard(running, f"operation {listed['id'][:8]}: 2 confirmed")
+    assert shell("ops", "show", listed["id"], "--json").json["operation"]["status"] == "finished"
     running.send_signal(signal.SIGTERM)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert f"operation {listed['id'][:8]}: 2 confirmed" in err
+    running.communicate(timeout=PATIENCE)
     assert len((shell.folder / "seen.txt").read_text().splitlines()) == 2
 
 

@@ -73,10 +73,11 @@ class Endless(Exception):
 
 def test_ten_megabytes_are_cut() -> None:
     for error in (Endless(), ValueError("y" * 10_000_000)):
-        began = time.perf_counter()
+        # What it computes: others may have their turns meanwhile.
+        began = time.thread_time()
         seen = read(error)
         classify(seen)
-        assert time.perf_counter() - began < 0.5
+        assert time.thread_time() - began < 0.5
         assert len(seen.message) <= 8_192
     error = ValueError("x")
     error.__notes__ = ["z" * 10_000_000] * 1_000

@@ -279,7 +279,7 @@ def test_people_are_told_in_words(tmp_path: Path) -> None:
     assert process.stdout is not None
     first, second, third = (process.stdout.readline() for _ in range(3))
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=GRACE_SECONDS)
+    out, err = process.communicate(timeout=30)
     assert first.startswith("redrive is up on http://")
     assert first.endswith(" with memory:\n")
     assert "/health/ready" in second

@@ -129,7 +129,7 @@ def test_a_url_that_is_none_gets_one_clear_sentence(url: str, sentence: str) -> 
 
 def test_options_behind_the_hash_stay_here() -> None:
     with receiving(Answer(hangs=True)) as receiver:
-        assert "within 0.2 s" in unknown(f"{receiver.url('/orders')}#timeout=0.2")
+        assert "within 1 s" in unknown(f"{receiver.url('/orders')}#timeout=1")
     assert receiver.requests[0].path == "/orders"
 
 

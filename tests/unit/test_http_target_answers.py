@@ -92,7 +92,7 @@ def test_a_connection_that_does_not_come_in_time_is_no_request() -> None:
 
 def test_an_endpoint_that_hangs_may_have_worked() -> None:
     with receiving(Answer(hangs=True)) as receiver:
-        assert unknown(impatient(receiver.url())) == f"{receiver.url()} did not answer within 0.2 s; it may have worked"
+        assert unknown(impatient(receiver.url())) == f"{receiver.url()} did not answer within 1 s; it may have worked"
 
 
 def test_an_endpoint_that_goes_away_without_an_answer_may_have_worked() -> None:
@@ -169,7 +169,7 @@ def test_the_next_batch_takes_over_the_connections_of_the_last() -> None:
 
 def test_one_that_hangs_keeps_no_other_back() -> None:
     with receiving(Answer(hangs=True), Answer(status=200)) as receiver:
-        answers = sent(impatient(receiver.url(), 2), *[ONE] * 30)
+        answers = sent(impatient(receiver.url(), 4), *[ONE] * 30)
     assert [type(answer) for answer in answers].count(Unknown) == 1
     assert answers.count(Delivered(confirmed=True, result=200)) == 29
 

@@ -84,9 +84,9 @@ def of(function, *arguments, **options):
     except Exception as error:
         return classify(read(error)).category
 
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    refusing = probe.getsockname()[1]
+probe = socket.socket()  # bound, and nobody listens
+probe.bind(("127.0.0.1", 0))
+refusing = probe.getsockname()[1]
 server = grpc.server(ThreadPoolExecutor(2), handlers=[Aborting()])
 port = server.add_insecure_port("127.0.0.1:0")
 server.start()

@@ -215,8 +215,10 @@ def test_a_call_that_an_administrator_ends_is_told_what_is_known(
 
 def test_a_call_that_waits_too_long_for_a_lock_is_given_up_at_the_server_too(server: Server, url: str, namespace: str) -> None:
     async def scene() -> None:
-        async with administrator(server) as admin, used(url, "&timeout=0.5") as store:
-            await store.put([letter("before")], now=START)
+        async with used(url) as patient:
+            await patient.put([letter("before")], now=START)
+        async with administrator(server) as admin, used(url, "&timeout=1.5") as store:
+            await store.check()
             for letters in ([letter("during")], [letter("before", failed=2)]):
                 async with admin.transaction():
                     await admin.execute(f"LOCK TABLE {namespace}.letters IN EXCLUSIVE MODE")

@@ -271,6 +271,10 @@ def test_a_letter_of_which_only_the_repr_was_kept_is_put_off() -> None:
     tell(story())
 
 
+PATIENT = Pace(interval=QUICK.interval, grace=timedelta(seconds=30))
+"""A stop lets what is being tried come to its end, be its thread ever so slow."""
+
+
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_blocking_code_starts_and_stops_a_processor(tmp_path: Path, is_async: bool) -> None:
     worked, enough = [], threading.Event()
@@ -287,7 +291,7 @@ def test_blocking_code_starts_and_stops_a_processor(tmp_path: Path, is_async: bo
         for number in range(3):
             plan = RetryPlan(policy="immediate", max_retries=3)
             dlq.capture(number, ValueError("bad"), source="orders", retry=plan)
-        with dlq.processor({"orders": awaited if is_async else plain}, pace=QUICK) as processor:
+        with dlq.processor({"orders": awaited if is_async else plain}, pace=PATIENT) as processor:
             assert processor.is_running
             processor.start()
             assert enough.wait(30)
@@ -301,6 +305,6 @@ def test_blocking_code_on_a_store_without_threads_of_its_own_does_so_too() -> No
     enough = threading.Event()
     with blocking.open("memory:") as dlq:
         dlq.capture(1, ValueError("bad"), source="orders", retry=RetryPlan(policy="immediate", max_retries=3))
-        with dlq.processor({"orders": lambda order: enough.set()}, pace=QUICK):
+        with dlq.processor({"orders": lambda order: enough.set()}, pace=PATIENT):
             assert enough.wait(30)
         assert {letter.status for letter in dlq.find()} == {Status.COMPLETED}

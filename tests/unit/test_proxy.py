@@ -278,10 +278,11 @@ def test_a_reset_on_one_side_is_passed_on_to_the_other(proxy: Proxy, echo: Echo)
 
 
 def test_a_server_that_is_not_there_means_a_reset() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
+    with socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))
         port = gone.getsockname()[1]
-    with Proxy("127.0.0.1", port) as proxy, pytest.raises(ConnectionResetError), connect(proxy) as client:
-        client.recv(1)
+        with Proxy("127.0.0.1", port) as proxy, pytest.raises(ConnectionResetError), connect(proxy) as client:
+            client.recv(1)
 
 
 def test_faults_can_be_laid_from_many_threads_at_once(proxy: Proxy) -> None:

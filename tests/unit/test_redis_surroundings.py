@@ -156,7 +156,7 @@ def test_what_was_confirmed_survives_a_restart_and_the_store_goes_on(own_engine:
 def test_a_lost_answer_is_told_apart_from_a_refusal(namespace: str, fault: str) -> None:
     host, _, port = os.environ["REDRIVE_TEST_REDIS"].removeprefix("redis://").removesuffix("/0").partition(":")
     with Proxy(host, int(port)) as proxy:
-        where = f"//{proxy.host}:{proxy.port}?prefix={namespace}&timeout=0.5"
+        where = f"//{proxy.host}:{proxy.port}?prefix={namespace}&timeout=2"
 
         async def lose(letters: RedisLetters) -> None:
             await held(letters, "before")

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import BadSettings, ReplayRule, Tempo
 from redrive.settings import load
-from tests.unit.shell import PATIENCE, Shell, eventually, filled
+from tests.unit.shell import PATIENCE, Shell, filled, heard
 
 RULES = """
 [[replay]]
@@ -140,12 +140,13 @@ def test_redrive_up_says_what_rules_there_are_and_follows_them(shell: Shell) -> 
         '[[replay]]\nname = "nightly"\nquery = "source:orders"\nto = "py:shop:work"\nevery = "1d"\n'
     )
     running = shell.start("up", "--listen", "127.0.0.1:0")
-    eventually(lambda: any(one["status"] == "finished" for one in by_rule(shell)))
+    # It is told of after it was written down.
+    err = heard(running, "1 confirmed")
+    assert any(one["status"] == "finished" for one in by_rule(shell))
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=PATIENCE)
+    out, _ = running.communicate(timeout=PATIENCE)
     assert "  replay rule nightly: source:orders every 1d\n" in out
     assert "replay rule nightly has chosen 1 letter\n" in err
-    assert "1 confirmed" in err
     assert "rule:nightly" in shell("ops", "ls").out
     (operation,) = by_rule(shell)
     assert "rule:nightly" in shell("ops", "show", operation["id"]).out

@@ -17,6 +17,7 @@ from redrive.model.settlement import Settled
 from redrive.ports import LetterStore
 from redrive.testing import Faulty, Moment, Opener, raising
 from tests.contract.backends import sqlite_letters
+from tests.unit.beats import Beats, OnBeats
 from tests.unit.test_processor import QUICK, SHARED, Handler, due, opened, seen, settled, tell
 from tests.unit.waiting import until
 
@@ -140,15 +141,16 @@ def test_a_retry_that_is_cancelled_gives_the_letter_back(store: LetterStore) -> 
 
 def test_a_retry_longer_than_its_lease_keeps_the_letter(store: LetterStore) -> None:
     async def story() -> None:
-        faulty = Faulty(store)
-        async with opened(faulty, lease=timedelta(seconds=0.9)) as dlq:
+        lease = timedelta(seconds=0.9)
+        beating = OnBeats(store, Beats(lease))
+        async with opened(beating, lease=lease) as dlq:
             await dlq.letters.put([one := due("a")])
             gate = asyncio.Event()
             handler, other = Handler(gate), Handler()
             task = asyncio.create_task(dlq.retry(one.id, handler.work))
             await until(lambda: handler.now == 1)
             async with dlq.processor({"orders": other.work}, pace=QUICK):
-                await until(lambda: faulty.calls.count("extend") >= 4)
+                await until(lambda: beating.beats.count > 4)
                 gate.set()
                 assert (await task).answer is Settled.DONE
             assert other.calls == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from redrive import wiring
+from redrive.engine.alert import Alarm
 from redrive.model.alert import Alert
 from tests.unit.receivers import Answer, Memory, receiving
 from tests.unit.waiting import until
@@ -62,7 +64,11 @@ async def test_tasks_that_work_or_may_still_raise_none(tmp_path: Path) -> None:
 
 
 @lived
-async def test_many_tasks_that_fail_alike_are_one_alert_with_their_number(tmp_path: Path) -> None:
+async def test_many_tasks_that_fail_alike_are_one_alert_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They must come within one window, however slowly they are kept.
+    monkeypatch.setitem(Alarm.__init__.__kwdefaults__, "window", timedelta(minutes=5))
     memory = Memory()
     async with queue(tmp_path, alerts=[memory]) as dlq:
         for number in range(20):

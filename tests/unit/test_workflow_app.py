@@ -14,6 +14,7 @@ import pytest
 
 from redrive import BadSettings
 from redrive.workflows import DeadLetterQueue, DLQIntegration, RepositoriesFailed, WorkflowApp, WorkflowSettings
+from tests.unit.waiting import until
 from tests.unit.workflow_use import REPOS, TASK, Works, application, due, failing, lived, place, queue, seen, until_it_is
 
 
@@ -287,7 +288,9 @@ async def test_the_strategy_of_the_settings_is_the_integrations(tmp_path: Path) 
 
 
 @lived
-async def test_stopping_while_a_plain_adapter_works_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_while_a_plain_adapter_works_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from datetime import timedelta
 
     import redrive
@@ -307,7 +310,9 @@ async def test_stopping_while_a_plain_adapter_works_waits_for_it(tmp_path: Path,
         await app.start_dlq_processor()
         await asyncio.to_thread(started.wait, 30)
         stop = asyncio.create_task(app.stop_dlq_processor())
-        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        # It was told to end, in vain: had it come to its end before, it would have worked.
+        await until(lambda: "handlers that do not end" in caplog.text)
+        go_on.set()
         await stop
         # Given back before it was done, it could have been run twice at a time.
         assert is_done.is_set()

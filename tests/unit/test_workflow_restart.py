@@ -62,13 +62,13 @@ asyncio.run(globals()[sys.argv[1]](DeadLetterQueue(store=sys.argv[2])))
 """
 
 
-def child(what: str, folder: Path) -> subprocess.Popen[str]:
+def child(what: str, folder: Path, *, lease_seconds: float = 0.5) -> subprocess.Popen[str]:
     """Another process on the same store, whose leases end soon after it does."""
     return subprocess.Popen(
         [sys.executable, "-c", _CHILD, what, place(folder), str(folder)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "REDRIVE_LEASE_SECONDS": "0.5"},
+        env={**os.environ, "REDRIVE_LEASE_SECONDS": str(lease_seconds)},
     )
 
 
@@ -170,7 +170,8 @@ def test_a_process_killed_while_it_retries_leaves_its_tasks_to_the_next(tmp_path
 async def test_what_a_killed_process_was_retrying_comes_free_by_itself(tmp_path: Path) -> None:
     async with queue(tmp_path) as dlq:
         await kept(dlq, retry_policy="immediate")
-        process = await asyncio.to_thread(child, "holding", tmp_path)
+        # So long that it keeps its lease, also when it has to wait for its turn on a busy machine.
+        process = await asyncio.to_thread(child, "holding", tmp_path, lease_seconds=3)
         await until_it_is(dlq, "retrying")
         assert "right now" in (await dlq.retry_task("wf_1", Works()))["error"]
         await asyncio.to_thread(killed_after, process, 1)

@@ -24,7 +24,7 @@ from redrive.testing.proxy import Proxy
 
 PATIENCE = timedelta(seconds=30)
 BLINK_SECONDS = 0.005
-SHORT = timedelta(seconds=0.5)
+SHORT = timedelta(seconds=1)
 """How long a store waits for an answer where a test lets it wait in vain."""
 SOON = 4 * SHORT + SHORT
 """Waiting for the answer, letting go of the connection, and some time to spare on a busy machine."""
