@@ -190,6 +190,8 @@ class Shift:
             task = asyncio.current_task()
             assert task is not None
             self._workers.discard(task)
+            # Also when it found nothing but letters whose leases had run out: then nobody else would say that there is room.
+            self._room.set()
 
     async def _try(self, some: list[Claimed]) -> None:
         self._busy += len(some)
