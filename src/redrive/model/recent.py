@@ -43,8 +43,10 @@ class Recent(Struct, array_like=True, gc=False):
         later = self.latest - hour
         if later + 4 > _KNOWN:
             return None
-        start, middle, end = max(later, 0), max(later + 2, 0), max(later + 4, 0)
-        return sum(self.counts[start:middle]) - sum(self.counts[middle:end])
+        if later < -3:
+            return 0
+        counts = self.counts[later:] if later >= 0 else [*[0] * -later, *self.counts]
+        return sum(counts[:2]) - sum(counts[2:4])
 
     def changed(self, changes: Mapping[int, int]) -> Recent:
         """With so many more in these hours; what is before the first that is known is not counted."""

@@ -11,13 +11,12 @@ import os
 import sqlite3
 import threading
 
-from redrive.backends.sqlite.connections import LOG_BYTES, TURN_SECONDS, Connections
+from redrive.backends.sqlite.connections import LOG_BYTES, PAGE_BYTES, TURN_SECONDS, Connections
 from redrive.model.errors import StoreError
 
 _LITTLE = 1024 * 1024
 """Bytes that are copied while writers wait."""
 _MUCH = 3
-_PAGE = 4096
 _PATIENCE_SECONDS = 0.05
 """How long new readers wait for those who are reading; nobody who writes waits for either."""
 _TIMES = 4
@@ -97,7 +96,7 @@ class Checkpoints:
         """Copy what is there, but for what somebody still reads as it was before; how many bytes that is."""
         with self._connections.reading() as connection:
             _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        return max(0, int(pages) - int(copied)) * _PAGE
+        return max(0, int(pages) - int(copied)) * PAGE_BYTES
 
     def _size(self) -> int:
         try:

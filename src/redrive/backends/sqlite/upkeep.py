@@ -7,9 +7,9 @@ import sqlite3
 from redrive.backends.sqlite import counts, texts
 from redrive.model.census import Backlog
 
-_PAGES = 100
+_PAGES = 200
 """Pages that are given back at a time. Each may have to be moved, so that few are."""
-_SPARE = 256
+_SPARE = 512
 """Free pages that are kept for the next letters."""
 
 
