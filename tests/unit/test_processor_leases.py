@@ -82,6 +82,7 @@ def test_a_process_that_had_no_turn_for_longer_than_its_leases_goes_on(store: Le
                 await until(lambda: len(done) >= 60)
                 time.sleep(1.0)  # noqa: ASYNC251 - nothing of this process goes on
                 await until(lambda: len(done) == len(letters))
+            assert done == {str(number) for number in range(300)}
 
     tell(story())
 

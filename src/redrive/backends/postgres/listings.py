@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from redrive.backends.postgres.query import Condition, is_anywhere, likely, narr
 from redrive.model.cursor import cursor
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by, page
-from redrive.model.query import EVERYTHING, Order, Page, Query, conjuncts, looks_behind
+from redrive.model.query import EVERYTHING, Order, Page, Query, Text, conjuncts, looks_behind
 from redrive.model.status import Status
 from redrive.model.stored import restored
 
@@ -20,6 +20,8 @@ _LOOK_AT = 400
 """Letters that are looked at one by one first, where the planner cannot know how many of them meet all of a question's parts."""
 _LOOK_ANYWHERE = 2000
 """The same for a phrase that may be anywhere."""
+_FEW = 200
+"""Letters with a phrase, of which no more need be known than that they are fewer."""
 
 
 class Listings:
@@ -59,7 +61,7 @@ class Listings:
         """
         if is_anywhere(query):
             many, first = _LOOK_ANYWHERE, None
-        elif len(list(conjuncts(query))) > 1:
+        elif len(parts := list(conjuncts(query))) > 1 and not await self._has_rare(parts, now):
             many, first = _LOOK_AT, narrowest(query)
         else:
             return []
@@ -67,6 +69,17 @@ class Listings:
         begins = "true" if first is None else condition.of_column(first)
         some = f"SELECT l.* FROM {self._schema}.letters l WHERE {begins}"
         return await self._listed(condition, some, order, limit, last, among=many)
+
+    async def _has_rare(self, parts: Iterable[Query], now: int | None) -> bool:
+        """Must letters have a phrase that few of them have? The index of words finds these at once."""
+        for part in parts:
+            if isinstance(part, Text):
+                condition = Condition(self._schema, part, now)
+                some = f"SELECT 1 FROM {self._schema}.letters l WHERE {condition.sql} LIMIT {_FEW}"
+                ((count,),) = await self._database.read(f"SELECT count(*) FROM ({some}) l", *condition.arguments)
+                if count < _FEW:
+                    return True
+        return False
 
     async def _listed(
         self,

@@ -34,6 +34,8 @@ CREATE TABLE groups (
     PRIMARY KEY (namespace, fingerprint)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX groups_by_last_seen ON groups (namespace, last_seen);
+
 -- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. By `kind`:
 -- cell:      a change of `counts`; cell gone: remove it if it has come down to nothing
 -- group:     a change of a group's letters of one status, with the first and the last instant of those that came, and its hours if
