@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from redrive.model.query import And, Field, Is, Order, Query, Text
+from redrive.model.texts import Where
 from redrive.testing import START, failure, letter
 from tests.unit.postgres_use import used, used_queues
 
@@ -49,6 +50,24 @@ def test_a_page_has_all_that_meet_every_part_however_far_they_lie_apart(
             page = await letters.find(query, order=order, limit=2, after=page.next)
             assert page.next is None
             assert sorted(one.source_id for one in [*found, *page.letters]) == [one.source_id for one in wanted]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("also", [None, SAME_ERROR, FROM_BILLS])
+@pytest.mark.parametrize("count", [3, 250])
+def test_a_page_has_all_with_a_word_in_their_bodies_be_they_few_or_many(url: str, count: int, also: Query | None) -> None:
+    wanted = [letter(f"wanted {number}", source="bills", body=b'{"bird": "heron"}') for number in range(count)]
+    others = [letter(f"other {number}", source="bills", body=b'{"bird": "wren"}') for number in range(10)]
+    text = Text("heron", Where.BODY)
+
+    async def story() -> None:
+        async with used(url) as letters:
+            await letters.put([*wanted, *others], now=START)
+            while await letters.tidy():
+                pass
+            page = await letters.find(text if also is None else And((also, text)), limit=300)
+            assert sorted(one.source_id for one in page.letters) == sorted(one.source_id for one in wanted)
 
     asyncio.run(story())
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.query import Condition, is_anywhere, likely, narrowest
+from redrive.backends.postgres.query import Condition, holders, is_anywhere, likely, narrowest
 from redrive.model.cursor import cursor
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by, page
 from redrive.model.query import EVERYTHING, Order, Page, Query, Text, conjuncts, looks_behind
 from redrive.model.status import Status
 from redrive.model.stored import restored
+from redrive.model.texts import Where
 
 _LOOK_AT = 400
 """Letters that are looked at one by one first, where the planner cannot know how many of them meet all of a question's parts."""
@@ -45,14 +46,16 @@ class Listings:
         if order is Order.NEAREST:
             return await self._nearest(query, limit, after, now, unsearched)
         last = last_letter(after, order)
-        found = await self._looked_at(query, order, limit, last, now)
+        parts = list(conjuncts(query))
+        rare = await self._rare(parts)
+        found = [] if rare else await self._looked_at(query, parts, order, limit, last, now)
         if len(found) <= limit:
-            condition = Condition(self._schema, query, now)
+            condition = Condition(self._schema, query, now, rare=rare)
             found = await self._listed(condition, f"{self._schema}.letters l WHERE {condition.sql}", order, limit, last)
         return page(found, limit, order, unsearched=unsearched)
 
     async def _looked_at(
-        self, query: Query, order: Order, limit: int, last: tuple[int, UUID] | None, now: int | None
+        self, query: Query, parts: Sequence[Query], order: Order, limit: int, last: tuple[int, UUID] | None, now: int | None
     ) -> list[Letter]:
         """Those of the first letters in this order that are asked for; nothing where that would be of no use.
 
@@ -61,7 +64,7 @@ class Listings:
         """
         if is_anywhere(query):
             many, first = _LOOK_ANYWHERE, None
-        elif len(parts := list(conjuncts(query))) > 1 and not await self._has_rare(parts, now):
+        elif len(parts) > 1:
             many, first = _LOOK_AT, narrowest(query)
         else:
             return []
@@ -70,16 +73,22 @@ class Listings:
         some = f"SELECT l.* FROM {self._schema}.letters l WHERE {begins}"
         return await self._listed(condition, some, order, limit, last, among=many)
 
-    async def _has_rare(self, parts: Iterable[Query], now: int | None) -> bool:
-        """Must letters have a phrase that few of them have? The index of words finds these at once."""
+    async def _rare(self, parts: Sequence[Query]) -> set[Text]:
+        """Phrases that letters must have and few have: an index of words finds these at once, whatever the planner believes.
+
+        Of a message's words it knows how common they are, so that it is asked only where that is not all.
+        """
+        rare: set[Text] = set()
         for part in parts:
-            if isinstance(part, Text):
-                condition = Condition(self._schema, part, now)
-                some = f"SELECT 1 FROM {self._schema}.letters l WHERE {condition.sql} LIMIT {_FEW}"
-                ((count,),) = await self._database.read(f"SELECT count(*) FROM ({some}) l", *condition.arguments)
+            if (
+                isinstance(part, Text)
+                and (len(parts) > 1 or part.where is not Where.MESSAGE)
+                and (some := holders(self._schema, part))
+            ):
+                ((count,),) = await self._database.read(f"SELECT count(*) FROM (SELECT 1 FROM {some} LIMIT {_FEW}) n")
                 if count < _FEW:
-                    return True
-        return False
+                    rare.add(part)
+        return rare
 
     async def _listed(
         self,

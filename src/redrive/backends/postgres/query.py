@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, assert_never
@@ -33,10 +33,18 @@ class Condition:
     """
 
     def __init__(
-        self, schema: str, query: Query, now: int | None, *, behind: Sequence[Any] = (), is_for_few: bool = False
+        self,
+        schema: str,
+        query: Query,
+        now: int | None,
+        *,
+        behind: Sequence[Any] = (),
+        is_for_few: bool = False,
+        rare: Collection[Text] = (),
     ) -> None:
-        """`is_for_few`: asked of a few letters that are at hand, where no index is of use."""
+        """`is_for_few`: asked of a few letters that are at hand, where no index is of use. `rare`: phrases that few letters have."""
         self._schema = schema
+        self._rare = rare
         self.now = f"(SELECT {CLOCK})" if now is None else str(now)
         self.is_leased = f"EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {self.now})"
         self.seen_status = f"CASE WHEN {self.is_leased} THEN 'retrying' ELSE l.status END"
@@ -117,6 +125,8 @@ class Condition:
         match text.where:
             case Where.MESSAGE:
                 return told
+            case Where.TRACEBACK | Where.BODY if is_must and text in self._rare:
+                return f"l.id = ANY (ARRAY(SELECT t.id FROM {self._schema}.texts t WHERE {behind}))"
             case Where.TRACEBACK | Where.BODY:
                 return f"EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {behind})"
             case Where.ANYWHERE if is_must:
@@ -163,6 +173,19 @@ def likely(condition: str) -> str:
     letters that are found for so few that it would rather sort them all than go along an index.
     """
     return f"coalesce({condition}, false)"
+
+
+def holders(schema: str, text: Text) -> str:
+    """What to read from to find those that have a phrase, as `FROM` has it; nothing where no index would be of use."""
+    if not words(text.phrase):
+        return ""
+    match text.where:
+        case Where.MESSAGE:
+            return f"{schema}.letters l WHERE {_has('l.words', text.phrase)}"
+        case Where.TRACEBACK | Where.BODY as where:
+            return f"{schema}.texts t WHERE {_has(f't.{where.value}', text.phrase)}"
+        case Where.ANYWHERE:
+            return ""
 
 
 _NARROWEST = (Field.GROUP, Field.ERROR, Field.SOURCE, Field.STATUS)
