@@ -115,8 +115,12 @@ class _Kept:
 
     def _grown(self, limit: int, last: LastGroup | None) -> list[Row]:
         """The rows that come next by their growth, of groups of which nothing was noted."""
-        grown = self._growth()
-        moving = sorted(((by, name) for name, by in grown.items() if _is_behind(by, name, last)), reverse=True)[:limit]
+        # Only groups to which letters came in the last two hours grow; mostly these are enough.
+        for hours in (2, 4) if self._only is not None else (4,):
+            grown = self._growth(hours)
+            moving = sorted(((by, name) for name, by in grown.items() if _is_behind(by, name, last)), reverse=True)[:limit]
+            if len(moving) == limit and moving[-1][0] > 0:
+                break
         rows = [row._replace(key=grown[name]) for name, row in self._rows([name for _, name in moving]).items()]
         if len(moving) < limit or moving[-1][0] < 0:
             # Behind those that grow come those that stay as they are. Others are passed over, so that as many more are looked at.
@@ -132,15 +136,19 @@ class _Kept:
         sql = f"SELECT 0, {_KEPT} FROM ({source}) {beyond} ORDER BY fingerprint DESC LIMIT {limit}"
         return list(starmap(Row.read, self._connection.execute(sql, [*parameters, *behind])))
 
-    def _growth(self) -> dict[str, int]:
-        """By how much groups have grown of which nothing was noted; those that have not are left out."""
+    def _growth(self, hours: int) -> dict[str, int]:
+        """By how much groups have grown to which letters came in the last hours, and of which nothing was noted; by nothing: left out."""
         where, parameters = ("", []) if self._only is None else ("AND namespace = ?", [self._only])
-        sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE last_seen >= {(self._hour - 3) * HOUR} {where}"
-        grown: Counter[str] = Counter()
-        for namespace, name, hours in self._connection.execute(sql, parameters).fetchall():
-            by = hours and unpacked(hours).growth(self._hour)
-            grown[name] += growth(self._counted(namespace, name)) if by is None else by
-        return {name: by for name, by in grown.items() if by and name not in self._noted}
+        since = (self._hour - hours + 1) * HOUR
+        sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE last_seen >= {since} {where}"
+        grown: dict[str, int] = {}
+        for namespace, name, known in self._connection.execute(sql, parameters).fetchall():
+            by = known and unpacked(known).growth(self._hour)
+            if by is None:
+                by = growth(self._counted(namespace, name))
+            if by and name not in self._noted:
+                grown[name] = grown.get(name, 0) + by
+        return {name: by for name, by in grown.items() if by}
 
     def _source(self) -> Condition:
         """A statement that gives all groups."""
