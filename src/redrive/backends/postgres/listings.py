@@ -22,7 +22,7 @@ _LOOK_AT = 400
 _LOOK_ANYWHERE = 2000
 """The same for a phrase that may be anywhere."""
 _FEW = 200
-"""Letters with a phrase, of which no more need be known than that they are fewer."""
+"""Letters that are looked up one by one."""
 
 
 class Listings:
@@ -47,12 +47,31 @@ class Listings:
             return await self._nearest(query, limit, after, now, unsearched)
         last = last_letter(after, order)
         parts = list(conjuncts(query))
-        rare = await self._rare(parts)
-        found = [] if rare else await self._looked_at(query, parts, order, limit, last, now)
+        if (few := await self._few(parts)) is not None:
+            condition = Condition(self._schema, query, now, is_for_few=True)
+            among = self._database.tables.among(f"{condition.parameter(few)}::uuid[]")
+            source = f"(SELECT l.* FROM {among}) l WHERE {likely(condition.sql)}"
+            return page(await self._listed(condition, source, order, limit, last), limit, order, unsearched=unsearched)
+        found = await self._looked_at(query, parts, order, limit, last, now)
         if len(found) <= limit:
-            condition = Condition(self._schema, query, now, rare=rare)
+            condition = Condition(self._schema, query, now)
             found = await self._listed(condition, f"{self._schema}.letters l WHERE {condition.sql}", order, limit, last)
         return page(found, limit, order, unsearched=unsearched)
+
+    async def _few(self, parts: Sequence[Query]) -> list[UUID] | None:
+        """The letters that have a phrase which all must have, where these are few: an index of words finds them at once.
+
+        The planner would rather put several indexes together, as large as they may be. Where a message's words are all that is
+        asked for, it does well.
+        """
+        for part in parts:
+            if not isinstance(part, Text) or (len(parts) == 1 and part.where is Where.MESSAGE):
+                continue
+            if holding := holders(self._schema, part):
+                ids = [id for (id,) in await self._database.read(f"SELECT h.id FROM {holding} LIMIT {_FEW}")]
+                if len(ids) < _FEW:
+                    return ids
+        return None
 
     async def _looked_at(
         self, query: Query, parts: Sequence[Query], order: Order, limit: int, last: tuple[int, UUID] | None, now: int | None
@@ -72,23 +91,6 @@ class Listings:
         begins = "true" if first is None else condition.of_column(first)
         some = f"SELECT l.* FROM {self._schema}.letters l WHERE {begins}"
         return await self._listed(condition, some, order, limit, last, among=many)
-
-    async def _rare(self, parts: Sequence[Query]) -> set[Text]:
-        """Phrases that letters must have and few have: an index of words finds these at once, whatever the planner believes.
-
-        Of a message's words it knows how common they are, so that it is asked only where that is not all.
-        """
-        rare: set[Text] = set()
-        for part in parts:
-            if (
-                isinstance(part, Text)
-                and (len(parts) > 1 or part.where is not Where.MESSAGE)
-                and (some := holders(self._schema, part))
-            ):
-                ((count,),) = await self._database.read(f"SELECT count(*) FROM (SELECT 1 FROM {some} LIMIT {_FEW}) n")
-                if count < _FEW:
-                    rare.add(part)
-        return rare
 
     async def _listed(
         self,

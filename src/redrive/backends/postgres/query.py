@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, assert_never
@@ -40,11 +40,9 @@ class Condition:
         *,
         behind: Sequence[Any] = (),
         is_for_few: bool = False,
-        rare: Collection[Text] = (),
     ) -> None:
-        """`is_for_few`: asked of a few letters that are at hand, where no index is of use. `rare`: phrases that few letters have."""
+        """`is_for_few`: asked of a few letters that are at hand, where no index is of use."""
         self._schema = schema
-        self._rare = rare
         self.now = f"(SELECT {CLOCK})" if now is None else str(now)
         self.is_leased = f"EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {self.now})"
         self.seen_status = f"CASE WHEN {self.is_leased} THEN 'retrying' ELSE l.status END"
@@ -125,8 +123,6 @@ class Condition:
         match text.where:
             case Where.MESSAGE:
                 return told
-            case Where.TRACEBACK | Where.BODY if is_must and text in self._rare:
-                return f"l.id = ANY (ARRAY(SELECT t.id FROM {self._schema}.texts t WHERE {behind}))"
             case Where.TRACEBACK | Where.BODY:
                 return f"EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {behind})"
             case Where.ANYWHERE if is_must:
@@ -176,16 +172,11 @@ def likely(condition: str) -> str:
 
 
 def holders(schema: str, text: Text) -> str:
-    """What to read from to find those that have a phrase, as `FROM` has it; nothing where no index would be of use."""
-    if not words(text.phrase):
+    """What to read the ids from of those that have a phrase, as `FROM` has it; nothing where no index would be of use."""
+    if not words(text.phrase) or text.where is Where.ANYWHERE:
         return ""
-    match text.where:
-        case Where.MESSAGE:
-            return f"{schema}.letters l WHERE {_has('l.words', text.phrase)}"
-        case Where.TRACEBACK | Where.BODY as where:
-            return f"{schema}.texts t WHERE {_has(f't.{where.value}', text.phrase)}"
-        case Where.ANYWHERE:
-            return ""
+    table, column = ("letters", "words") if text.where is Where.MESSAGE else ("texts", text.where.value)
+    return f"{schema}.{table} h WHERE {_has(f'h.{column}', text.phrase)}"
 
 
 _NARROWEST = (Field.GROUP, Field.ERROR, Field.SOURCE, Field.STATUS)
