@@ -8,14 +8,13 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.query import Condition, holders, is_anywhere, likely, narrowest
+from redrive.backends.postgres.query import Condition, is_anywhere, likely, narrowest, told_by_index
 from redrive.model.cursor import cursor
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by, page
 from redrive.model.query import EVERYTHING, Order, Page, Query, Text, conjuncts, looks_behind
 from redrive.model.status import Status
 from redrive.model.stored import restored
-from redrive.model.texts import Where
 
 _LOOK_AT = 400
 """Letters that are looked at one by one first, where the planner cannot know how many of them meet all of a question's parts."""
@@ -59,16 +58,16 @@ class Listings:
         return page(found, limit, order, unsearched=unsearched)
 
     async def _few(self, parts: Sequence[Query]) -> list[UUID] | None:
-        """The letters that have a phrase which all must have, where these are few: an index of words finds them at once.
+        """The letters whose message has a phrase that all must have, where these are few: an index of words finds them at once.
 
-        The planner would rather put several indexes together, as large as they may be. Where a message's words are all that is
-        asked for, it does well.
+        The planner would rather put several indexes together, as large as they may be. Where the phrase is all that is asked for, it
+        does well.
         """
-        for part in parts:
-            if not isinstance(part, Text) or (len(parts) == 1 and part.where is Where.MESSAGE):
-                continue
-            if holding := holders(self._schema, part):
-                ids = [id for (id,) in await self._database.read(f"SELECT h.id FROM {holding} LIMIT {_FEW}")]
+        for part in parts if len(parts) > 1 else ():
+            if isinstance(part, Text) and (told := told_by_index(part)):
+                # The newest first: of a common phrase that is by their age, and soon over.
+                some = f"SELECT l.id FROM {self._schema}.letters l WHERE {told} ORDER BY l.dead_lettered_at DESC, l.id DESC LIMIT {_FEW}"
+                ids = [id for (id,) in await self._database.read(some)]
                 if len(ids) < _FEW:
                     return ids
         return None

@@ -171,12 +171,9 @@ def likely(condition: str) -> str:
     return f"coalesce({condition}, false)"
 
 
-def holders(schema: str, text: Text) -> str:
-    """What to read the ids from of those that have a phrase, as `FROM` has it; nothing where no index would be of use."""
-    if not words(text.phrase) or text.where is Where.ANYWHERE:
-        return ""
-    table, column = ("letters", "words") if text.where is Where.MESSAGE else ("texts", text.where.value)
-    return f"{schema}.{table} h WHERE {_has(f'h.{column}', text.phrase)}"
+def told_by_index(text: Text) -> str:
+    """The condition that a message has this phrase; nothing where that is not all that is asked, or no index is of use."""
+    return _has("l.words", text.phrase) if text.where is Where.MESSAGE and words(text.phrase) else ""
 
 
 _NARROWEST = (Field.GROUP, Field.ERROR, Field.SOURCE, Field.STATUS)
