@@ -26,8 +26,7 @@ from redrive.model.stored import headline
 _AT_ONCE = 500
 _STORED = tuple(status.value for status in STORED)
 
-_KEPT_COLUMNS = ("fingerprint", "count", "first_seen", "last_seen", *_STORED)
-_KEPT = ", ".join(_KEPT_COLUMNS)
+_KEPT = ", ".join(("fingerprint", "count", "first_seen", "last_seen", *_STORED))
 
 _LISTED_BY = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
 
