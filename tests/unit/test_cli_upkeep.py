@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dev.extras import extras
 from redrive.testing import letter
 from tests.unit.shell import PATIENCE, Shell, eventually, filled
 
@@ -49,6 +50,12 @@ def test_config_prints_each_value_with_where_it_came_from(shell: Shell) -> None:
     assert "postgres://ann:***@db/x?token=***" in plain
     assert "sesame" not in plain
     assert "body_limit" in plain
+
+
+def test_doctor_knows_every_extra_that_the_project_offers(shell: Shell) -> None:
+    told = re.search(r"extras +installed: (.+)", shell("doctor").out)
+    assert told
+    assert sorted(told[1].split(", ")) == sorted(extras())
 
 
 def test_doctor_finds_all_well_or_says_what_must_be_done(shell: Shell) -> None:

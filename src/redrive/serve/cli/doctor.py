@@ -35,6 +35,9 @@ _EXTRAS = {
     "yaml": ("yaml",),
     "postgres": ("asyncpg",),
     "redis": ("redis",),
+    "opensearch": ("opensearchpy",),
+    "kafka": ("confluent_kafka",),
+    "schema": ("jsonschema",),
     "testing": ("pytest", "hypothesis"),
 }
 _SHOWN = 20
