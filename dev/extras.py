@@ -36,9 +36,10 @@ def wheel(folder: Path) -> Path:
 
 def installed(built: Path, folder: Path, extras: str) -> Path:
     """An empty environment with only the wheel and these extras in it; answers with its programs' folder."""
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     name = f"{built}[{extras}]" if extras else str(built)
-    _run(str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "dev/constraints.txt"), name)
+    install = ("install", "--quiet", "--constraint", str(ROOT / "dev/constraints.txt"), name)
+    _run(sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), *install)
     return folder / "bin"
 
 
