@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from itertools import starmap
+from itertools import islice, starmap
 from operator import add
 from typing import Any, NamedTuple
 
@@ -115,31 +115,35 @@ class _Kept:
     def _grown(self, limit: int, last: LastGroup | None) -> list[Row]:
         """The rows that come next by their growth, of groups of which nothing was noted."""
         # Only groups to which letters came in the last two hours grow; mostly these are enough.
-        for hours in (2, 4) if self._only is not None else (4,):
-            grown = self._growth(hours)
+        windows = ((2, 0), (4, 2)) if self._only is not None else ((4, 0),)
+        grown: dict[str, int] = {}
+        for window in windows:
+            grown |= self._growth(*window)
             moving = sorted(((by, name) for name, by in grown.items() if _is_behind(by, name, last)), reverse=True)[:limit]
             if len(moving) == limit and moving[-1][0] > 0:
                 break
         rows = [row._replace(key=grown[name]) for name, row in self._rows([name for _, name in moving]).items()]
         if len(moving) < limit or moving[-1][0] < 0:
-            # Behind those that grow come those that stay as they are. Others are passed over, so that as many more are looked at.
-            rows += [row for row in self._still(limit + len(grown) + len(self._noted), last) if row.name not in grown]
+            # Behind those that grow come those that stay as they are.
+            rows += self._still(limit, last, grown.keys() | self._noted.keys())
         return rows
 
-    def _still(self, limit: int, last: LastGroup | None) -> list[Row]:
-        """The groups that would come next if none had grown: by their names."""
+    def _still(self, limit: int, last: LastGroup | None, others: Collection[str]) -> list[Row]:
+        """The groups that come next of those that have not grown, by their names; the others are passed over."""
         if last is not None and last.value < 0:
             return []
         source, parameters = self._source()
         beyond, behind = ("WHERE fingerprint < ?", [last.fingerprint]) if last is not None and last.value == 0 else ("", [])
-        sql = f"SELECT 0, {_KEPT} FROM ({source}) {beyond} ORDER BY fingerprint DESC LIMIT {limit}"
-        return list(starmap(Row.read, self._connection.execute(sql, [*parameters, *behind])))
+        sql = f"SELECT 0, {_KEPT} FROM ({source}) {beyond} ORDER BY fingerprint DESC"
+        found = starmap(Row.read, self._connection.execute(sql, [*parameters, *behind]))
+        return list(islice((row for row in found if row.name not in others), limit))
 
-    def _growth(self, hours: int) -> dict[str, int]:
-        """By how much groups have grown to which letters came in the last hours, and of which nothing was noted; by nothing: left out."""
+    def _growth(self, first: int, last: int) -> dict[str, int]:
+        """By how much groups have grown whose last letter came that many hours ago; by nothing, or if something was noted: left out."""
         where, parameters = ("", []) if self._only is None else ("AND namespace = ?", [self._only])
-        since = (self._hour - hours + 1) * HOUR
-        sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE last_seen >= {since} {where}"
+        since, until = ((self._hour + 1 - number) * HOUR for number in (first, last))
+        within = f"last_seen >= {since}" + (f" AND last_seen < {until}" if last else "")
+        sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE {within} {where}"
         grown: dict[str, int] = {}
         for namespace, name, known in self._connection.execute(sql, parameters).fetchall():
             by = known and unpacked(known).growth(self._hour)

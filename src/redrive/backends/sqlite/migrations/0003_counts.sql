@@ -35,6 +35,7 @@ CREATE TABLE groups (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX groups_by_last_seen ON groups (namespace, last_seen);
+CREATE INDEX groups_by_count ON groups (namespace, count);
 
 -- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. By `kind`:
 -- cell:      a change of `counts`; cell gone: remove it if it has come down to nothing
