@@ -96,5 +96,5 @@ def _group(row: Mapping[str, Any], hour: int) -> Group:
     shown, start = [0] * SHOWN, hour - SHOWN + 1
     for at, came in zip(row["hours"] or (), row["counts"] or (), strict=True):
         if start <= at <= hour:
-            shown[at - start] = came
+            shown[at - start] += came
     return group(headline(row["data"]), count, instant(row["first_seen"]), statuses, shown)

@@ -62,17 +62,17 @@ class KeptGroups:
             WITH grown AS ({self._growth()}), touched AS MATERIALIZED ({self._touched()}), settled AS ({kept}),
             moving AS ({self._moving()}),
             listed AS (SELECT * FROM (SELECT * FROM settled UNION ALL SELECT * FROM moving) u {self._first()}),
-            timed AS ({self._timed()}),
             held AS MATERIALIZED (
                 SELECT l.fingerprint, l.status, count(*) AS count FROM {leased(self._tables, self._condition)}
                 WHERE {self._is_meant} GROUP BY 1, 2
             )
-            SELECT {columns("g")}, t.hours, t.counts, {HELD}, g.first_seen, (
+            SELECT {columns("g")}, t.hours || w.hours AS hours, t.counts || w.counts AS counts, {HELD}, g.first_seen, (
                 SELECT l.data FROM {self._schema}.letters l
                 WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
                     AND l.dead_lettered_at = g.last_seen AND {self._is_meant}
                 ORDER BY l.id DESC LIMIT 1
-            ) AS data FROM listed g LEFT JOIN timed t ON t.key = g.key ORDER BY g.value DESC, g.fingerprint DESC
+            ) AS data FROM listed g LEFT JOIN touched w ON w.key = g.key CROSS JOIN LATERAL ({self._timed()}) t
+            ORDER BY g.value DESC, g.fingerprint DESC
         """
         return sql, self._condition.arguments
 
@@ -100,7 +100,8 @@ class KeptGroups:
         return f"""
             SELECT n.fingerprint, {self._schema}.key_of(n.fingerprint) AS key, sum(n.count)::bigint AS count, {", ".join(statuses)},
                 coalesce(sum({self._signed("n")}) FILTER (WHERE {is_recent}), 0)::bigint AS growth,
-                min(n.first) AS first, max(n.last) AS last, bool_or(n.is_shaken) AS is_shaken
+                min(n.first) AS first, max(n.last) AS last, bool_or(n.is_shaken) AS is_shaken,
+                array_agg(n.hour) AS hours, array_agg(n.count) AS counts
             FROM {self._schema}.changes n WHERE {self._is_noted} GROUP BY n.fingerprint
         """
 
@@ -149,15 +150,8 @@ class KeptGroups:
         """
 
     def _timed(self) -> str:
-        """How many came in each of the hours that are shown."""
+        """How many letters of a group came in each of the hours that are shown, without those that were noted."""
         return f"""
-            SELECT key, array_agg(hour) AS hours, array_agg(count) AS counts FROM (
-                SELECT key, hour, sum(count)::bigint AS count FROM (
-                    SELECT g.key, h.hour, h.count FROM listed g JOIN {self._schema}.group_hours h ON h.key = g.key
-                    WHERE h.place = {self._place} AND h.hour BETWEEN {self._hour} - {SHOWN - 1} AND {self._hour}
-                    UNION ALL
-                    SELECT g.key, n.hour, n.count FROM listed g JOIN {self._schema}.changes n ON n.fingerprint = g.fingerprint
-                    WHERE {self._is_noted}
-                ) h GROUP BY key, hour
-            ) h GROUP BY key
+            SELECT array_agg(h.hour) AS hours, array_agg(h.count) AS counts FROM {self._schema}.group_hours h
+            WHERE h.key = g.key AND h.place = {self._place} AND h.hour BETWEEN {self._hour} - {SHOWN - 1} AND {self._hour}
         """
