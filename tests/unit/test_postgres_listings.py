@@ -13,6 +13,7 @@ from redrive.model.query import And, Field, Is, Order, Query, Text
 from redrive.model.texts import Where
 from redrive.testing import START, failure, letter
 from tests.unit.postgres_use import used, used_queues
+from tests.unit.waiting import until
 
 pytestmark = pytest.mark.engine("postgres")
 
@@ -50,6 +51,33 @@ def test_a_page_has_all_that_meet_every_part_however_far_they_lie_apart(
             page = await letters.find(query, order=order, limit=2, after=page.next)
             assert page.next is None
             assert sorted(one.source_id for one in [*found, *page.letters]) == [one.source_id for one in wanted]
+
+    asyncio.run(story())
+
+
+def test_of_many_letters_that_are_not_indexed_yet_it_is_told_about_how_many(url: str, namespace: str) -> None:
+    async def story() -> None:
+        connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
+        try:
+            async with used(url) as letters:
+                await letters.put([letter("1"), letter("2")], now=START)
+
+                async def told() -> int:
+                    return (await letters.find(Text("heron", Where.BODY))).unsearched
+
+                assert await told() == 2
+                await connection.execute(
+                    f"INSERT INTO {namespace}.unread (id) SELECT gen_random_uuid() FROM generate_series(1, 11998)"
+                )
+                assert 5000 <= await told() <= 12000
+
+                async def is_known() -> bool:
+                    return abs(await told() - 12000) < 600
+
+                await until(is_known)
+                assert abs((await letters.tidy(0)).texts - 12000) < 600
+        finally:
+            await connection.close()
 
     asyncio.run(story())
 

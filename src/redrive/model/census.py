@@ -266,7 +266,7 @@ class Backlog(Struct, frozen=True, kw_only=True):
     """What a store has put off, to be done by `LetterStore.tidy`."""
 
     texts: int = 0
-    """Letters whose body and traceback are not indexed yet."""
+    """Letters whose body and traceback are not indexed yet; of many thousands a store may tell about how many."""
     counts: int = 0
     """Changes of counts that are not summed up yet. They are in every answer; only the more there are, the longer it takes."""
     space: int = 0

@@ -143,7 +143,7 @@ class Page(Struct, frozen=True, kw_only=True):
     letters: tuple[Letter, ...]
     next: str | None = None
     unsearched: int = 0
-    """Letters whose body and traceback are not indexed yet, when the question looks into these: more may match."""
+    """Letters whose body and traceback are not indexed yet, when the question looks into these: more may match. See `Backlog.texts`."""
 
 
 class GroupOrder(StrEnum):

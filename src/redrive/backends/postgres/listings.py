@@ -41,7 +41,7 @@ class Listings:
         unsearched = 0
         if looks_behind(query):
             # Before the search: what is indexed meanwhile is rather told as missing than not told at all.
-            ((unsearched,),) = await self._database.read(f"SELECT count(*) FROM {self._schema}.unread")
+            ((unsearched,),) = await self._database.read(f"SELECT {self._schema}.unread_count()")
         if order is Order.NEAREST:
             return await self._nearest(query, limit, after, now, unsearched)
         last = last_letter(after, order)

@@ -15,10 +15,13 @@ from redrive.model.query import Field, Is, Op, Or, Query, Text, conjuncts, last_
 from redrive.model.status import Status
 
 _COUNTED = {
-    Field.STATUS: "facet = 'all' AND status = ?",
-    Field.SOURCE: "facet = 'source' AND value = ?",
-    Field.ERROR: "facet = 'error' AND (value = ?1 OR substr(value, -length(?1) - 1) = '.' || ?1)",
+    Field.GROUP: "groups WHERE fingerprint = {value}",
+    Field.STATUS: "counts WHERE facet = 'all' AND status = {value}",
+    Field.SOURCE: "counts WHERE facet = 'source' AND value = {value}",
+    Field.ERROR: "counts WHERE facet = 'error' AND (value = {value} OR substr(value, -length({value}) - 1) = '.' || {value})",
 }
+"""Where it is known how many letters have a value of a field."""
+_AT_ONCE = 32
 
 
 class Plan(NamedTuple):
@@ -58,25 +61,30 @@ def _either(connection: sqlite3.Connection, part: Query) -> Field | None:
     if len(values) < len(part.parts) or len(fields) > 1 or any(map(_is_retrying, values)):
         return None
     (field,) = fields
-    count = sum(_letters(connection, field, str(one.value)) for one in values)
-    return field if count <= texts.FEW else None
+    return field if sum(_letters(connection, [(field, str(one.value)) for one in values])) <= texts.FEW else None
 
 
 def _driver(connection: sqlite3.Connection, parts: Iterable[Query]) -> Field | None:
     """The field whose value the fewest letters have."""
-    values = {part.field: part.value for part in parts if isinstance(part, Is) and part.op is Op.EQ and part.field in INDEXED}
+    values = {
+        part.field: str(part.value) for part in parts if isinstance(part, Is) and part.op is Op.EQ and part.field in INDEXED
+    }
     if len(values) < 2:
         return None
-    return min(values, key=lambda field: _letters(connection, field, str(values[field])))
+    return min(zip(_letters(connection, list(values.items())), values, strict=True))[1]
 
 
-def _letters(connection: sqlite3.Connection, field: Field, value: str) -> int:
-    if field is Field.GROUP:
-        sql = "SELECT coalesce(sum(count), 0) FROM groups WHERE fingerprint = ?"
-    else:
-        sql = f"SELECT coalesce(sum(count), 0) FROM counts WHERE {_COUNTED[field]}"
-    (count,) = connection.execute(sql, [last_name(value) if field is Field.ERROR else value]).fetchone()
-    return int(count)
+def _letters(connection: sqlite3.Connection, wanted: Sequence[tuple[Field, str]]) -> list[int]:
+    """How many letters have each of these values of a field."""
+    found: list[int] = []
+    for start in range(0, len(wanted), _AT_ONCE):
+        some = wanted[start : start + _AT_ONCE]
+        counted = [
+            f"SELECT coalesce(sum(count), 0) FROM {_COUNTED[field].format(value=f'?{n}')}" for n, (field, _) in enumerate(some, 1)
+        ]
+        values = [last_name(value) if field is Field.ERROR else value for field, value in some]
+        found += connection.execute(f"SELECT ({'), ('.join(counted)})", values).fetchone()
+    return found
 
 
 def _is_retrying(part: Query) -> bool:

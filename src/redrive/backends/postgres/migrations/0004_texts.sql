@@ -14,3 +14,10 @@ CREATE INDEX texts_by_body ON {schema}.texts USING gin (string_to_array(btrim(bo
 CREATE TABLE {schema}.unread (
     id uuid NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_threshold = 1000000);
+
+-- How many these are: counted while they are few. Beyond that it is what PostgreSQL itself knows of the table, which may be a second old,
+-- for counting hundreds of thousands takes longer than to search for a word among a million letters.
+CREATE FUNCTION {schema}.unread_count() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN count(*) < 5000 THEN count(*) ELSE greatest(count(*), pg_stat_get_live_tuples('{schema}.unread'::regclass)) END
+    FROM (SELECT FROM {schema}.unread LIMIT 5000) u
+$$;
