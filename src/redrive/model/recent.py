@@ -45,8 +45,8 @@ class Recent(Struct, array_like=True, gc=False):
             return None
         if later < -3:
             return 0
-        counts = self.counts[later:] if later >= 0 else [*[0] * -later, *self.counts]
-        return sum(counts[:2]) - sum(counts[2:4])
+        counts = self.counts[later : later + 4] if later >= 0 else [*[0] * -later, *self.counts[: 4 + later]]
+        return sum(counts[:2]) - sum(counts[2:])
 
     def changed(self, changes: Mapping[int, int]) -> Recent:
         """With so many more in these hours; what is before the first that is known is not counted."""

@@ -61,7 +61,8 @@ def _either(connection: sqlite3.Connection, part: Query) -> Field | None:
     if len(values) < len(part.parts) or len(fields) > 1 or any(map(_is_retrying, values)):
         return None
     (field,) = fields
-    return field if sum(_letters(connection, [(field, str(one.value)) for one in values])) <= texts.FEW else None
+    count = sum(_letters(connection, [(field, str(one.value)) for one in values]))
+    return field if count <= texts.few(connection) else None
 
 
 def _driver(connection: sqlite3.Connection, parts: Iterable[Query]) -> Field | None:

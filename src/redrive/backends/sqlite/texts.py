@@ -11,16 +11,24 @@ from redrive.backends.sqlite.rows import Numbered, listed, read_all, write_rows
 from redrive.model.census import Scope
 from redrive.model.query import And, Not, Or, Query, Text
 from redrive.model.stored import restored
-from redrive.model.texts import body_words, traceback_words
+from redrive.model.texts import Where, body_words, traceback_words
 
 FEW = 10_000
 """Up to so many letters, it is quicker to sort all that have a phrase than to look for it in one letter after another. At a million
 letters a phrase that more of them have is in every hundredth."""
+_SHARE = 4
+"""What one letter in so many has is soon found by looking, wherever these are; but for texts, which take long to look into."""
 _MERGED_PAGES = 64
 _FEW_GHOSTS = 1000
 """Up to so many letters that are gone, their words do not matter."""
 _PARTS = "id > 10"
 """Which rows of the table below an index are its parts; the first few tell of them."""
+
+
+def few(connection: sqlite3.Connection) -> int:
+    """So many letters are few among all that there are."""
+    (letters,) = connection.execute("SELECT coalesce(sum(count), 0) FROM counts WHERE facet = 'all'").fetchone()
+    return min(FEW, int(letters) // _SHARE)
 
 
 def rare(connection: sqlite3.Connection, query: Query) -> frozenset[Text]:
@@ -33,8 +41,9 @@ def _is_rare(connection: sqlite3.Connection, text: Text) -> bool:
     if found is None:
         return True
     sql, parameters = found
-    (count,) = connection.execute(f"SELECT count(*) FROM ({sql} LIMIT {FEW + 1})", parameters).fetchone()
-    return bool(count <= FEW)
+    most = few(connection) if text.where is Where.MESSAGE else FEW
+    (count,) = connection.execute(f"SELECT count(*) FROM ({sql} LIMIT {most + 1})", parameters).fetchone()
+    return bool(count <= most)
 
 
 def _texts(query: Query) -> Iterable[Text]:

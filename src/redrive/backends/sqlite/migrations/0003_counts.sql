@@ -34,7 +34,7 @@ CREATE TABLE groups (
     PRIMARY KEY (namespace, fingerprint)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX groups_by_last_seen ON groups (namespace, last_seen);
+CREATE INDEX groups_by_last_seen ON groups (namespace, last_seen, hours); -- with its hours, which are short: so it tells who has grown
 CREATE INDEX groups_by_count ON groups (namespace, count);
 
 -- Where changes are summed up into: all of them in one statement, and the triggers put them where they belong. By `kind`:
