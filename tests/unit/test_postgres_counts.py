@@ -28,6 +28,7 @@ from redrive.testing.kill.children import children
 from redrive.testing.kit.samples import LANE, attempt, failure, is_chaos
 from redrive.testing.servers import Server
 from tests.unit.postgres_use import PATIENCE_SECONDS, administrator, own_server, used
+from tests.unit.waiting import until
 
 pytestmark = pytest.mark.engine("postgres", own=True)
 
@@ -198,8 +199,34 @@ def test_those_who_write_sum_up_now_and_then_by_themselves(server: Server, url: 
         async with used(url) as store, administrator(server) as admin:
             for number in range(1010):
                 await store.put([letter(str(number))])
-            assert await admin.fetchval(f"SELECT count(*) FROM {namespace}.changes") < 20
+
+            async def is_summed_up() -> bool:
+                return bool(await admin.fetchval(f"SELECT count(*) FROM {namespace}.changes") < 20)
+
+            await until(is_summed_up)
             assert await store.count() == 1010
+
+    asyncio.run(scene())
+
+
+def test_nobody_waits_for_what_is_summed_up_but_who_writes_much_more_meanwhile(server: Server, url: str, namespace: str) -> None:
+    async def scene() -> None:
+        async with used(url) as store, administrator(server) as admin:
+            await store.put([letter("first")])
+            async with admin.transaction():
+                await admin.execute(f"LOCK TABLE {namespace}.counts IN ACCESS EXCLUSIVE MODE")
+                await store.put([letter(str(number)) for number in range(1000)])
+                await store.put([letter("then")])
+                more = asyncio.create_task(store.put([letter(f"more {number}") for number in range(1000)]))
+
+                async def are_held() -> bool:
+                    return bool(await admin.fetchval(f"SELECT count(*) FROM {namespace}.letters") == 2002)
+
+                await until(are_held)
+                done, _ = await asyncio.wait([more], timeout=0.2)
+                assert not done
+            await more
+            assert await store.count() == 2002
 
     asyncio.run(scene())
 

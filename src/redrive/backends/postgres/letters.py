@@ -14,6 +14,7 @@ from redrive.backends.postgres import claims
 from redrive.backends.postgres.counts import Counts
 from redrive.backends.postgres.database import Connection, Database
 from redrive.backends.postgres.errors import AlreadyThere
+from redrive.backends.postgres.folding import Folding
 from redrive.backends.postgres.groups import Groups
 from redrive.backends.postgres.listen import Bell
 from redrive.backends.postgres.listings import Listings
@@ -29,7 +30,7 @@ from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
 from redrive.model.census import Backlog, Miscount
 from redrive.model.changes import Holding
-from redrive.model.errors import RedriveError, StoreUnavailable
+from redrive.model.errors import StoreUnavailable
 from redrive.model.instant import instant, micros
 from redrive.model.lane import Lane, lane_of
 from redrive.model.lease import Claim, Claimed, Due, Lease
@@ -47,9 +48,6 @@ _MOST_TRIES = 10
 _LOOK_WHEN_TOLD = timedelta(seconds=30)
 """How long to trust that somebody would ring."""
 _MICROSECOND = timedelta(microseconds=1)
-_FOLD_EVERY = 1000
-"""After so many letters were written, changes of counts are summed up, should nobody else do so."""
-_FOLD_MOST = 2 * _FOLD_EVERY
 
 
 class PostgresLetters:
@@ -66,7 +64,7 @@ class PostgresLetters:
         self._groups = Groups(database)
         self._texts = Texts(database)
         self._recount = Recount(database)
-        self._unfolded = 0
+        self._folding = Folding(database, self._sql.fold)
         self._months: set[Month] = set()
         self._copies: Copies[int] = Copies()
         self._bell = Bell(database, listen) if (listen := database.address.listen) else None
@@ -215,6 +213,7 @@ class PostgresLetters:
     async def close(self) -> None:
         if self._bell is not None:
             await self._bell.close()
+        await self._folding.ended()
         await self._database.close()
 
     async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
@@ -223,12 +222,7 @@ class PostgresLetters:
 
     async def _written(self, letters: Collection[Letter]) -> None:
         """These letters were changed: wake whoever waits, if some of them are planned; and now and then, sum up counts."""
-        self._unfolded += len(letters)
-        if self._unfolded >= _FOLD_EVERY:
-            self._unfolded = 0
-            # What was to be written is; should this fail, another does it.
-            with suppress(RedriveError):
-                await self._database.write(self._sql.fold, _FOLD_MOST)
+        await self._folding.written(len(letters))
         if self._bell is not None and any(changes.claimable_at(letter) for letter in letters):
             await self._bell.ring()
 
