@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 
-from redrive.backends.sqlite.connections import LOG_BYTES, PAGE_BYTES, TURN_SECONDS, Connections
+from redrive.backends.sqlite.connections import LOG_BYTES, PAGE_BYTES, Connections
 from redrive.model.errors import StoreError
 
 _LITTLE = 1024 * 1024
@@ -84,13 +84,8 @@ class Checkpoints:
             if not is_quiet or self._connections.was_taken_away:
                 return
             with self._leading:
-                writer = self._connections.writer()
-                writer.execute("PRAGMA busy_timeout = 0")
-                try:
-                    is_busy, _, _ = writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-                    self._is_anew = not is_busy
-                finally:
-                    writer.execute(f"PRAGMA busy_timeout = {TURN_SECONDS * 1000:.0f}")
+                is_busy, _, _ = self._connections.writer().execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+                self._is_anew = not is_busy
 
     def _copied(self) -> int:
         """Copy what is there, but for what somebody still reads as it was before; how many bytes that is."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -32,11 +31,8 @@ _WRITER_CACHE_KB = 32_000
 """Of the connection that writes; a small store fills little of it."""
 _LOG_PAGES = 64 * 1024 * 1024 // PAGE_BYTES
 """When it grows so long, copying does not keep up, and whoever commits next has to do it."""
-TURN_SECONDS = 0.25
-"""How long SQLite itself waits for another process; who needs more asks again."""
-
-
-_REST_SECONDS = 0.002
+_TURN_SECONDS = 0.25
+"""How long SQLite itself waits for another process where we read or open. Who writes asks again soon: SQLite's own rests grow long."""
 
 
 class AfterFork(Protocol):
@@ -52,7 +48,6 @@ class Connections:
         """The last instant that the file is known to have passed."""
         self._writer: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        self._turn_seconds = TURN_SECONDS
         self._before_fork = before_fork
         self._after_fork = after_fork
         self._begin()
@@ -88,18 +83,6 @@ class Connections:
                 self._file = _identity(self.path)
                 self._writer = opened
             return self._writer
-
-    def be_patient(self, *, is_patient: bool) -> None:
-        """Shall SQLite itself wait for other processes? Else who finds another writing hears so at once."""
-        self._turn_seconds = TURN_SECONDS if is_patient else 0.0
-        with self._opening:
-            if self._writer is not None:
-                self._writer.execute(f"PRAGMA busy_timeout = {int(self._turn_seconds * 1000)}")
-
-    def rest(self) -> None:
-        """Before another try of who found another process writing."""
-        if not self._turn_seconds:
-            time.sleep(_REST_SECONDS)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -184,6 +167,7 @@ class Connections:
             # Ids are random: with a million letters, each that is looked up lies on another page of their index.
             writer.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
             schema.upgrade(writer)
+            writer.execute("PRAGMA busy_timeout = 0")
             (self.floor,) = writer.execute("SELECT token FROM fence").fetchone()
         except BaseException:
             writer.close()
@@ -192,7 +176,7 @@ class Connections:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=self._turn_seconds, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
+            self.path, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
         )
         try:
             connection.execute("PRAGMA synchronous = FULL")

@@ -44,6 +44,8 @@ _SLOW_SECONDS = 0.02
 """A disk that takes longer than this is not waited for on an event loop, for some time."""
 _SHY_SECONDS = 1.0
 _GATHER_SECONDS = 0.0003
+_REST_SECONDS = 0.001
+"""Between two tries while another process writes."""
 
 
 class _Job:
@@ -96,7 +98,6 @@ class Database:
         are saved, and all requests that come in one turn of the loop go together. While the disk is slow, or another process
         writes, the thread leads all the same."""
         self._home = loop
-        self._connections.be_patient(is_patient=loop is None)
 
     async def write(self, verb: Verb[Request, Answer], request: Request) -> Answer:
         """Run a verb for this request in a transaction that is durable when this returns."""
@@ -316,7 +317,7 @@ class Database:
         return True
 
     def _begun(self) -> sqlite3.Connection:
-        """The writer in a transaction. Waits for other processes in short turns, to hear that this was closed."""
+        """The writer in a transaction. Waits for other processes, and meanwhile hears that this was closed."""
         deadline = time.monotonic() + self._patience
         while True:
             if self._is_closed and not self._connections.is_open:
@@ -329,7 +330,7 @@ class Database:
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or self._is_closed or time.monotonic() > deadline:
                     raise
-                self._connections.rest()
+                time.sleep(_REST_SECONDS)
             else:
                 return writer
 
