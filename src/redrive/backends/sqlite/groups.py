@@ -145,8 +145,12 @@ class _Kept:
         within = f"last_seen >= {since}" + (f" AND last_seen < {until}" if last else "")
         sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE {within} {where}"
         grown: dict[str, int] = {}
-        for namespace, name, known in self._connection.execute(sql, parameters).fetchall():
-            by = known and unpacked(known).growth(self._hour)
+        alike: dict[bytes | None, int | None] = {}
+        for namespace, name, hours in self._connection.execute(sql, parameters).fetchall():
+            # Most groups are small, and many have the same hours.
+            if hours not in alike:
+                alike[hours] = hours and unpacked(hours).growth(self._hour)
+            by = alike[hours]
             if by is None:
                 by = growth(self._counted(namespace, name))
             if by and name not in self._noted:
