@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import redrive.blocking
-from redrive.backends.sqlite import checkpoints, connections, texts
+from redrive.backends.sqlite import texts
 from redrive.blocking import Letters
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Query, Text
 from redrive.model.texts import Where
-from redrive.testing import letter
+from redrive.testing import failure, letter
 
 WORDS = ("amber", "birch", "cedar", "denim", "ebony")
 
@@ -125,23 +124,17 @@ def test_an_index_of_letters_that_are_gone_is_made_anew_while_it_is_searched(sto
         connection.execute("INSERT INTO former_texts (former_texts) VALUES ('integrity-check')")
 
 
-def test_the_log_is_copied_behind_and_begins_anew(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (connections, checkpoints):
-        monkeypatch.setattr(module, "LOG_BYTES", 200_000)
-    log = disk / "letters.db-wal"
-    copied: list[str] = []
-    copy = checkpoints.Checkpoints._copied
-
-    def told(self: checkpoints.Checkpoints) -> int:
-        copied.append(threading.current_thread().name)
-        return copy(self)
-
-    monkeypatch.setattr(checkpoints.Checkpoints, "_copied", told)
-    with redrive.blocking.open(f"sqlite:{disk / 'letters.db'}") as dlq:
-        longest = 0
-        for number in range(200):
-            dlq.letters.put([letter(str(number), body=b"x" * 20_000)])
-            longest = max(longest, log.stat().st_size)
-        assert dlq.letters.count() == 200
-    assert set(copied) == {"redrive-checkpoint"}
-    assert longest < 200 * 20_000, "it has begun anew, several times"
+def test_messages_are_merged_a_little_at_a_time(store: Letters, tmp_path: Path) -> None:
+    for number in range(600):
+        store.put([letter(str(number), failure=failure(message=f"no answer to request {number}"))])
+    ids = [one.id for one in store.find(limit=300).letters]
+    for id in ids:
+        assert store.purge(EVERYTHING, limit=1, among=[id])
+    with sqlite3.connect(tmp_path / "letters.db") as connection:
+        (parts,) = connection.execute("SELECT count(DISTINCT segid) FROM message_words_idx").fetchone()
+        assert parts < 64, "each of 900 transactions has added one; SQLite itself would merge, all at once, at 64 of a kind"
+        connection.execute("INSERT INTO message_words (message_words, rank) VALUES ('integrity-check', 1)")
+    left = store.find(Text("no answer to request"), limit=1000).letters
+    assert len(left) == 300
+    for one in left[::50]:
+        assert [found.id for found in store.find(Text(one.failure.message)).letters] == [one.id]

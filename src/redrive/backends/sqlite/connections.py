@@ -27,6 +27,8 @@ these is written to the log as a whole: among a million letters a fifth more are
 """
 LOG_BYTES = 4 * 1024 * 1024
 """How long the log grows before its pages are copied into the file."""
+_KEPT_LOG_BYTES = 4 * LOG_BYTES
+"""What its file is cut to when it begins anew."""
 _WRITER_CACHE_KB = 32_000
 """Of the connection that writes; a small store fills little of it."""
 _LOG_PAGES = 64 * 1024 * 1024 // PAGE_BYTES
@@ -95,8 +97,30 @@ class Connections:
         if self.was_taken_away:
             raise StoreUnavailable(f"{self.path} was removed or replaced while it was open; the next letter opens it anew")
         self._ensure_writer()
+        with self._reader() as connection:
+            yield connection
+
+    @contextmanager
+    def reading_alone(self, patience_seconds: float) -> Iterator[sqlite3.Connection | None]:
+        """A connection to read with, while nobody else in this process begins to; None: those who were reading did not end in time."""
         with self._quiet:
-            while self._is_forking or self._are_held_off:
+            self._are_held_off = True
+            is_quiet = self._quiet.wait_for(lambda: not self._reading, patience_seconds)
+        try:
+            if not is_quiet or self._writer is None or self.was_taken_away:
+                yield None
+            else:
+                with self._reader(is_alone=True) as connection:
+                    yield connection
+        finally:
+            with self._quiet:
+                self._are_held_off = False
+                self._quiet.notify_all()
+
+    @contextmanager
+    def _reader(self, *, is_alone: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._quiet:
+            while self._is_forking or (self._are_held_off and not is_alone):
                 self._quiet.wait()
             self._reading += 1
             file, connection = self._file, self._idle.pop() if self._idle else None
@@ -112,19 +136,6 @@ class Connections:
                         self._idle.append(connection)
                     else:
                         connection.close()
-                self._quiet.notify_all()
-
-    @contextmanager
-    def readers_held_off(self, patience_seconds: float) -> Iterator[bool]:
-        """Meanwhile nobody in this process begins to read; did those who were reading end in time?"""
-        with self._quiet:
-            self._are_held_off = True
-            is_quiet = self._quiet.wait_for(lambda: not self._reading, patience_seconds)
-        try:
-            yield is_quiet
-        finally:
-            with self._quiet:
-                self._are_held_off = False
                 self._quiet.notify_all()
 
     def _is_not_there(self) -> bool:
@@ -181,8 +192,7 @@ class Connections:
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-            # What it grew beyond this is cut off when it begins anew, so that its length tells how much is to be copied.
-            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
             # A statement over many rows keeps a copy of each page it touches until it ends: in a temporary file unless told.
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.create_function(AT, 2, at, deterministic=True)

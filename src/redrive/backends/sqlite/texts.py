@@ -19,6 +19,9 @@ letters a phrase that more of them have is in every hundredth."""
 _SHARE = 4
 """What one letter in so many has is soon found by looking, wherever these are; but for texts, which take long to look into."""
 _MERGED_PAGES = 64
+_MESSAGES = 16
+"""After so many letters the index of messages is merged by some pages: at every letter it would be little and often, and a capture waits
+for what is merged at once."""
 _FEW_GHOSTS = 1000
 """Up to so many letters that are gone, their words do not matter."""
 _PARTS = "id > 10"
@@ -137,6 +140,14 @@ def merge(connection: sqlite3.Connection, requests: list[None]) -> list[None]:
     """Merge some of the index's parts: as much as a step of indexing has added, times the levels there are."""
     connection.execute("INSERT INTO letter_texts (letter_texts, rank) VALUES ('merge', ?)", [_MERGED_PAGES])
     return requests
+
+
+def merge_messages(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Letters of these numbers have come or left: merge the index of messages by what that makes necessary, if there is so much to merge.
+    A page holds the words of some thirty letters, each of which is merged some ten times."""
+    if len(numbers) >= _MESSAGES or (numbers and numbers[-1] % _MESSAGES < len(numbers)):
+        pages = max(_MESSAGES, len(numbers)) // 2
+        connection.execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", [pages])
 
 
 def renew(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,11 @@ CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', conte
 CREATE VIRTUAL TABLE letter_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
 CREATE VIRTUAL TABLE former_texts USING fts5 (traceback, body, content = '', columnsize = 0, tokenize = 'ascii');
 
--- Their parts are merged in transactions of their own, so that nobody who captures waits for that; by itself only where many pile up.
+-- Their parts are merged a few pages at a time, those of texts in transactions of their own, so that nobody who captures waits long for
+-- that; by itself only where many pile up.
+INSERT INTO message_words (message_words, rank) VALUES ('automerge', 0);
+INSERT INTO message_words (message_words, rank) VALUES ('usermerge', 16);
+INSERT INTO message_words (message_words, rank) VALUES ('crisismerge', 64);
 INSERT INTO letter_texts (letter_texts, rank) VALUES ('automerge', 0);
 INSERT INTO letter_texts (letter_texts, rank) VALUES ('crisismerge', 64);
 INSERT INTO former_texts (former_texts, rank) VALUES ('automerge', 0);
