@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from redrive import AnswerLost, Claim, Due, StoreUnavailable, blocking
@@ -302,3 +303,23 @@ def test_where_nothing_can_be_heard_those_who_wait_look_for_themselves(url: str)
             assert len(await letters.claim(Claim(owner="ann", lease=LEASE, what=Due(LANE)))) == 1
 
     asyncio.run(scene())
+
+
+def test_the_server_is_asked_once_what_its_types_are(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, asked = asyncpg.Connection._introspect_types, []
+
+    async def told(self: asyncpg.Connection, typeoids: Iterable[int], timeout: float) -> object:
+        asked.append(self.get_server_pid())
+        return await ask(self, typeoids, timeout)
+
+    async def main() -> None:
+        async with used(url) as letters:
+            given = [letter(str(number), due=START) for number in range(40)]
+            await asyncio.gather(*(letters.put([one], now=START) for one in given))
+            assert len((await letters.find(now=START)).letters) == 40
+            assert len(await letters.get([one.id for one in given], now=START)) == 40
+            assert len(await letters.claim(Claim(what=Due(LANE), limit=40, owner="w", lease=LEASE), now=START)) == 40
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", told)
+    asyncio.run(main())
+    assert len(asked) == 1, "by the first connection of all, before anybody waits for a pool that grows"

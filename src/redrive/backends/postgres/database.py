@@ -18,6 +18,7 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from redrive.backends.postgres.address import Address
+from redrive.backends.postgres.connection import remembering
 from redrive.backends.postgres.errors import LOST, translated
 from redrive.backends.postgres.schema import ensure_current, ensure_queues
 from redrive.backends.postgres.tables import Tables
@@ -33,6 +34,8 @@ IS_READ_ONLY = "pg_is_in_recovery() OR current_setting('transaction_read_only'):
 MAY_WRITE = "(SELECT bool_and(has_table_privilege(t, p)) FROM unnest($1::text[]) t, unnest('{INSERT,UPDATE,DELETE}'::text[]) p)"
 """Of the tables that are given. In one call, `has_table_privilege` would be content with any one of several rights."""
 
+_ARRAYS = "SELECT NULL::bytea[], NULL::uuid[], NULL::bigint[], NULL::text[], NULL::bool[], NULL::int[], NULL::smallint[], NULL::float8[]"
+"""Of what statements are given many at a time."""
 _CONNECT_SECONDS = 10.0
 _GIVING_UP_SECONDS = 1.0
 """How long a server may take to undo what was given up; then the connection is dropped, and the server undoes it by itself."""
@@ -94,7 +97,7 @@ class Database:
         if not may_write:
             raise StoreNotWritable(f"the user may not write the letters at {self.address.name}; grant the rights")
 
-    async def connected(self) -> asyncpg.Connection:
+    async def connected(self, kind: type[asyncpg.Connection] = asyncpg.Connection) -> asyncpg.Connection:
         """A connection outside the pool, for what is done once. It makes nothing."""
         try:
             return await asyncpg.connect(
@@ -102,6 +105,7 @@ class Database:
                 timeout=self._connect_seconds,
                 command_timeout=self.address.timeout_seconds,
                 statement_cache_size=0,
+                connection_class=kind,
                 server_settings={"application_name": "redrive"},
             )
         except _FAILURES as error:
@@ -134,7 +138,8 @@ class Database:
 
     async def _opened(self) -> asyncpg.Pool:
         try:
-            is_pooled = await self._greeted()
+            kind = remembering()
+            is_pooled = await self._greeted(kind)
             return await asyncpg.create_pool(
                 self.address.dsn,
                 # With a floor, the driver would connect by itself when nobody asks, and log the traceback when it cannot.
@@ -143,6 +148,7 @@ class Database:
                 timeout=self._connect_seconds,
                 command_timeout=self.address.timeout_seconds,
                 statement_cache_size=0 if is_pooled else 1000,
+                connection_class=kind,
                 # Nothing is left in a session that would have to be undone; the driver's own way costs a round trip.
                 reset=_unchanged,
                 # Statements are short: to compile one takes longer than to run it. A pooler would refuse the setting.
@@ -151,10 +157,11 @@ class Database:
         except _FAILURES as error:
             raise translated(error, self.address.name, may_be_done=False) from error
 
-    async def _greeted(self) -> bool:
-        """Bring the schema up to date and hear the clock; is there a pooler in between?"""
-        first = await self.connected()
+    async def _greeted(self, kind: type[asyncpg.Connection]) -> bool:
+        """Bring the schema up to date, hear the clock and what arrays are called; is there a pooler in between?"""
+        first = await self.connected(kind)
         try:
+            await first.fetch(_ARRAYS)
             pid, now = await first.fetchrow(f"SELECT pg_backend_pid(), {CLOCK}")
             self.clock.heard(instant(now))
             await ensure_current(first, self.tables, self.address.name)
