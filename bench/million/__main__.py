@@ -78,7 +78,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--index-all", action="store_true", help=f"index all bodies, beyond {INDEX_ALL_UP_TO:,} letters too")
     parser.add_argument(
-        "--purge-seconds", type=float, default=300.0, metavar="N", help="how long each purge may take, default: %(default)s"
+        "--purge-seconds", type=float, default=1200.0, metavar="N", help="how long the large purge may take, default: %(default)s"
     )
     parser.add_argument("--markdown", action="store_true", help="print the tables in markdown too")
     parser.add_argument("--save", action="store_true", help="write the chart to docs/million.svg too")

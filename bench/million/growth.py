@@ -65,6 +65,11 @@ class Waits(Struct, frozen=True, kw_only=True):
     longest_ms: float
     stalled: int
     """Captures that took longer than they may."""
+    disk_ms: float
+    """How long a bare fsync of another file took at most, by a process of its own at the same time."""
+    longest_own_ms: float
+    """The longest but for the time in which that fsync was slow too."""
+    stalled_own: int
     pages: int
     """Pages that were searched meanwhile."""
     seconds: float
@@ -102,6 +107,21 @@ class Growth(Struct, frozen=True, kw_only=True):
     space: Space | None = None
 
 
+_WAIT_TITLES = (
+    "captures",
+    "median",
+    "99 %",
+    "longest",
+    "over 50 ms",
+    "the disk's longest",
+    "longest but for the disk",
+    "over 50 ms",
+    "pages/s",
+    "purged",
+    "purged/s",
+)
+
+
 def percentile(sorted_values: Sequence[float], share: float) -> float:
     """The value that this share of them does not exceed."""
     return sorted_values[max(0, math.ceil(share * len(sorted_values)) - 1)]
@@ -125,8 +145,8 @@ def table(growth: Growth, setting: str) -> Table:
 
 def waits_table(growth: Growth) -> Table:
     """The captures beside a purge."""
-    drawn = Table(title=f"{growth.engine}: a capture every 5 ms, and a search all the time", title_justify="left")
-    for title in ("meanwhile", "captures", "median", "99 %", "longest", "over 50 ms", "pages/s", "purged", "purged/s"):
+    drawn = Table(title=f"{growth.engine}: a capture every 5 ms", title_justify="left")
+    for title in ("meanwhile", *_WAIT_TITLES):
         drawn.add_column(title, justify="left" if title == "meanwhile" else "right", no_wrap=True)
     for waits in growth.waits:
         drawn.add_row(*_wait_cells(waits))
@@ -142,7 +162,7 @@ def markdown(growth: Growth) -> str:
         cells = [f"{_number(cost.ours)} ({_number(cost.raw)})" if cost.raw is not None else _number(cost.ours) for cost in row]
         lines.append(f"| {last.name} | {' | '.join(cells)} | {last.unit} | {last.figure_text} | {last.goal_text} |")
     if growth.waits:
-        titles = ("a capture every 5 ms", "captures", "median", "99 %", "longest", "over 50 ms", "pages/s", "purged", "purged/s")
+        titles = ("a capture every 5 ms, beside", *_WAIT_TITLES)
         lines += ["", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
         lines += [f"| {' | '.join(_wait_cells(waits))} |" for waits in growth.waits]
     if growth.space is not None:
@@ -165,7 +185,10 @@ def _wait_cells(waits: Waits) -> list[str]:
         f"{waits.most_of_them_ms:.1f} ms",
         f"{waits.longest_ms:.1f} ms",
         f"{waits.stalled:,}",
-        f"{waits.pages / waits.seconds:,.0f}",
+        f"{waits.disk_ms:.1f} ms",
+        f"{waits.longest_own_ms:.1f} ms",
+        f"{waits.stalled_own:,}",
+        f"{waits.pages / waits.seconds:,.0f}" if waits.pages else "",
         f"{waits.purged:,}" if waits.purged else "",
         f"{waits.purged_a_second:,.0f}" if waits.purged else "",
     ]

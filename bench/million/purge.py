@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from time import perf_counter
 
+from msgspec.structs import replace
+
 from bench.harness import Watch
+from bench.million.disk import Disk, Span
 from bench.million.grounds import PAGE
 from bench.million.growth import Space, Waits, percentile
 from bench.million.questions import common, four_fields
 from bench.million.source import Filled
 from redrive import EVERYTHING
 from redrive.engine.dead_letters import DeadLetters
-from redrive.model.query import And, Field, Is, Op, Query, Text
+from redrive.model.query import And, Field, Is, Op, Or, Query, Text
 from redrive.model.spelling import spelled
 
 EVERY_SECONDS = 0.005
 STALL_MS = 50.0
 QUIET_SECONDS = 10.0
+SHORT_SECONDS = 60.0
+"""What another process purges, or beside searches, is cut short after this."""
 LONGEST_TIDY_SECONDS = 60.0
 
 
 class Purge:
     """Measures what others notice of a purge."""
 
-    def __init__(self, filled: Filled, *, seconds: float) -> None:
+    def __init__(self, filled: Filled, *, seconds: float, place: Path) -> None:
         self._filled = filled
+        self._place = place
         self._ground = filled.ground
         self._store = filled.store
         self._seconds = seconds
 
     async def beside(self) -> tuple[tuple[Waits, ...], Space]:
-        """Captures and searches: first alone, then while letters are purged, here and by another process; and what space it frees."""
-        shares = await self._shares()
+        """Captures: beside searches alone; while half of all letters are purged, to the end; while letters are purged beside searches, here and
+        by another process. And what space it frees."""
+        half, rest = await self._shares()
         before = await self._ground.sizes()
         _, query = await four_fields(self._store)
+        searches = [query, EVERYTHING, And((query, Text("order")))]
 
         async def here(letters: Query) -> None:
             await self._ground.dlq.purge(letters)
@@ -46,14 +56,13 @@ class Purge:
         async def elsewhere(letters: Query) -> None:
             await _purged_by_another(self._ground.url, letters)
 
-        waits = [await self._waits("nothing else", query, asyncio.sleep(QUIET_SECONDS))]
-        for name, purge, share in (
-            ("a purge in this process", here, shares[0]),
-            ("a purge by another process", elsewhere, shares[1]),
-        ):
-            matched = await self._store.count(share)
-            waits.append(await self._waits(name, query, purge(share), share, matched))
-            await self._ground.rest()
+        short = min(self._seconds, SHORT_SECONDS)
+        waits = [
+            await self._waits("searches", asyncio.sleep(QUIET_SECONDS), searches),
+            await self._purging("a purge of half of all", here, half, (), self._seconds),
+            await self._purging("a purge, and searches", here, rest, searches, short),
+            await self._purging("a purge by another process, and searches", elsewhere, rest, searches, short),
+        ]
         purged = await self._ground.sizes()
         with Watch() as watch:
             left = await self._tidied()
@@ -62,30 +71,50 @@ class Purge:
         self._filled.say(space.text)
         return tuple(waits), space
 
-    async def _shares(self) -> list[Query]:
-        """Two questions: about nearly half of the letters, and about a good part of the rest; both lie all over the store. What is
+    async def _shares(self) -> tuple[Query, Query]:
+        """Two questions: about half of the letters or some more, and about a good part of the rest; both lie all over the store. What is
         captured meanwhile is younger, and not meant."""
         before = Is(Field.DEAD_LETTERED_AT, self._filled.now + timedelta(seconds=1), Op.LT)
-        return [And((Is(Field.STATUS, status), before)) for status in await common(self._store, Field.STATUS)]
+        most, rest, *few = await common(self._store, Field.STATUS)
+        half: list[Query] = [Is(Field.STATUS, most)]
+        while few and await self._store.count(Or(tuple(half))) * 2 < self._filled.held:
+            half.append(Is(Field.STATUS, few.pop()))
+        return And((Or(tuple(half)), before)), And((Is(Field.STATUS, rest), before))
+
+    async def _purging(
+        self, meanwhile: str, purge: Callable[[Query], Awaitable[None]], share: Query, searches: Sequence[Query], seconds: float
+    ) -> Waits:
+        matched = await self._store.count(share)
+        waits = await self._waits(meanwhile, purge(share), searches, seconds)
+        await self._ground.rest()
+        waits = replace(waits, purged=matched - await self._store.count(share))
+        self._filled.say(f"{waits.purged:,} of {matched:,} purged, {waits.purged_a_second:,.0f} a second")
+        return waits
 
     async def _waits(
-        self, meanwhile: str, query: Query, work: Awaitable[None], purged: Query | None = None, matched: int = 0
+        self, meanwhile: str, work: Awaitable[None], searches: Sequence[Query], seconds: float = SHORT_SECONDS
     ) -> Waits:
         """How long captures take until the work is done, or has taken too long."""
         self._filled.say(f"captures beside {meanwhile}")
         is_over = asyncio.Event()
-        captures = asyncio.create_task(_captures(self._ground.dlq, is_over))
-        searches = asyncio.create_task(self._searches([query, EVERYTHING, And((query, Text("order")))], is_over))
+        # What the bench itself holds is not to be gone through again and again meanwhile.
+        gc.collect()
+        gc.freeze()
         note = ""
-        with Watch() as watch:
-            try:
-                async with asyncio.timeout(self._seconds):
-                    await work
-            except TimeoutError:
-                note = "cut short"
-        is_over.set()
-        waited, pages = sorted(await captures), await searches
-        gone = matched - await self._store.count(purged) if purged is not None else 0
+        async with Disk(self._place) as disk:
+            captures = asyncio.create_task(_captures(self._ground.dlq, is_over))
+            searching = asyncio.create_task(self._searches(searches, is_over))
+            with Watch() as watch:
+                try:
+                    async with asyncio.timeout(seconds):
+                        await work
+                except TimeoutError:
+                    note = "cut short"
+            is_over.set()
+            spans, pages = await captures, await searching
+        gc.unfreeze()
+        waited = sorted(1000 * (ended - due) for due, ended in spans)
+        own = [1000 * (ended - due - disk.held_up(due, ended)) for due, ended in spans]
         waits = Waits(
             meanwhile=meanwhile,
             captures=len(waited),
@@ -93,19 +122,22 @@ class Purge:
             most_of_them_ms=percentile(waited, 0.99),
             longest_ms=waited[-1],
             stalled=sum(one > STALL_MS for one in waited),
+            disk_ms=disk.longest_ms,
+            longest_own_ms=max(own),
+            stalled_own=sum(one > STALL_MS for one in own),
             pages=pages,
             seconds=watch.seconds,
-            purged=gone,
             note=note,
         )
         self._filled.say(
-            f"captures beside {meanwhile}: median {waits.median_ms:.1f}, longest {waits.longest_ms:.1f} ms, {gone:,} purged"
+            f"captures beside {meanwhile}: median {waits.median_ms:.1f}, longest {waits.longest_ms:.1f} ms ({waits.stalled} over 50), "
+            f"the disk's longest {waits.disk_ms:.1f}, longest but for the disk {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50)"
         )
         return waits
 
     async def _searches(self, queries: Sequence[Query], is_over: asyncio.Event) -> int:
         pages = 0
-        while not is_over.is_set():
+        while queries and not is_over.is_set():
             await self._store.find(queries[pages % len(queries)], limit=PAGE)
             pages += 1
         return pages
@@ -120,16 +152,16 @@ class Purge:
         return left
 
 
-async def _captures(dlq: DeadLetters, is_over: asyncio.Event) -> list[float]:
-    """One letter every few milliseconds, whether or not those before are held: milliseconds, each from when it was due."""
-    waited: list[float] = []
+async def _captures(dlq: DeadLetters, is_over: asyncio.Event) -> list[Span]:
+    """One letter every few milliseconds, whether or not those before are held: when each was due, and when it was held."""
+    waited: list[Span] = []
 
     async def capture(due: float) -> None:
         try:
             raise TimeoutError("no answer from stock.internal within 3000 ms")
         except TimeoutError as error:
             await dlq.capture(b'{"order": 4711, "note": "captured meanwhile"}', error, source="live")
-        waited.append(1000 * (perf_counter() - due))
+        waited.append((due, perf_counter()))
 
     due = perf_counter()
     async with asyncio.TaskGroup() as group:

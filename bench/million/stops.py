@@ -28,7 +28,7 @@ async def grown(engine: str, sizes: Sequence[int], options: argparse.Namespace, 
             stop = Stop(size=size, costs=tuple([cost async for cost in _costs(filled, growth.stops, is_whole=is_whole)]))
             growth = Growth(engine=ground.name, stops=(*growth.stops, stop))
             keep(growth)
-        waits, space = await Purge(filled, seconds=options.purge_seconds).beside()
+        waits, space = await Purge(filled, seconds=options.purge_seconds, place=options.place).beside()
         growth = Growth(engine=ground.name, stops=growth.stops, waits=waits, space=space)
         keep(growth)
         return growth

@@ -144,8 +144,9 @@ class KeptGroups:
         return f"""
             SELECT m.key, m.fingerprint, {columns("m")}, m.first_seen, m.last_seen, m.{value} AS value FROM (
                 SELECT t.key, t.fingerprint, {sums}, coalesce(w.growth, 0) + t.growth AS growth, {ends}
-                FROM touched t LEFT JOIN {schema}.groups g ON g.key = t.key AND g.place = {self._place}
-                LEFT JOIN grown w ON w.key = t.key
+                FROM touched t LEFT JOIN LATERAL (
+                    SELECT * FROM {schema}.groups g WHERE g.key = t.key AND g.place = {self._place} LIMIT 1
+                ) g ON true LEFT JOIN grown w ON w.key = t.key
             ) m WHERE m.count > 0 AND {self._beyond(f"m.{value}", "m.fingerprint")}
         """
 

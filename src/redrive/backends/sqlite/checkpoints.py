@@ -19,8 +19,6 @@ _LITTLE_PAGES = 64
 _MUCH = 3
 _PATIENCE_SECONDS = 0.05
 """How long new readers wait for those who are reading; nobody who writes waits for either."""
-_TIMES = 4
-"""How often it is tried to come so near to them."""
 
 
 class Checkpoints:
@@ -86,14 +84,16 @@ class Checkpoints:
 
 
 def _come_near(connection: sqlite3.Connection) -> bool:
-    """Copy what is there until little comes meanwhile; does it?"""
-    before = 0
-    for _ in range(_TIMES):
+    """Copy what is there until little comes meanwhile; does it? Not if more comes than can be copied in that time."""
+    before, last = 0, None
+    while True:
         _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if copied < pages:
             # Somebody reads as it was before: not now.
             return False
-        if copied - before <= _LITTLE_PAGES:
+        come = copied - before
+        if come <= _LITTLE_PAGES:
             return True
-        before = copied
-    return False
+        if last is not None and 2 * come > last:
+            return False
+        before, last = copied, come

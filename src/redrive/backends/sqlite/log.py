@@ -7,6 +7,9 @@ looked at: those of the log as it is now carry the salt of its header. The layou
 
 from __future__ import annotations
 
+import os
+
+_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _HEADER_BYTES = 32
 _PAGE_SIZE = slice(8, 12)
 _SALT = slice(16, 24)
@@ -23,11 +26,16 @@ class Log:
     def look(self, length: int) -> tuple[bytes, bool]:
         """Which log it is, as another one begins whenever it begins anew (empty: there is none); and does it reach so far, in bytes?"""
         try:
-            with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path would cost more than the answer
-                header = file.read(_HEADER_BYTES)
-                salt = header[_SALT]
-                frame = _FRAME_HEADER_BYTES + int.from_bytes(header[_PAGE_SIZE])
-                file.seek(_HEADER_BYTES + length // frame * frame + _FRAME_SALT_AT)
-                return salt, bool(salt) and file.read(len(salt)) == salt
+            file = os.open(self._path, _READING)
         except OSError:
             return b"", False
+        try:
+            header = os.read(file, _HEADER_BYTES)
+            salt = header[_SALT]
+            frame = _FRAME_HEADER_BYTES + int.from_bytes(header[_PAGE_SIZE])
+            os.lseek(file, _HEADER_BYTES + length // frame * frame + _FRAME_SALT_AT, os.SEEK_SET)
+            return salt, bool(salt) and os.read(file, len(salt)) == salt
+        except OSError:
+            return b"", False
+        finally:
+            os.close(file)
