@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from time import perf_counter, sleep
 from types import TracebackType
@@ -64,9 +65,7 @@ def watch(place: Path) -> tuple[float, Sequence[Span]]:
         os.pwrite(number, bytes(_FILE_BYTES), 0)
         os.fsync(number)
         print(flush=True)
-        turn = 0
-        while sys.stdin.buffer.read() is None:
-            sleep(EVERY_SECONDS)
+        for turn in count():
             began = perf_counter()
             os.pwrite(number, os.urandom(_BYTES), turn % (_FILE_BYTES // _BYTES) * _BYTES)
             os.fdatasync(number)
@@ -74,7 +73,9 @@ def watch(place: Path) -> tuple[float, Sequence[Span]]:
             longest = max(longest, ended - began)
             if ended - began > SLOW_SECONDS:
                 slow.append((began, ended))
-            turn += 1
+            if sys.stdin.buffer.read() is not None:
+                break
+            sleep(EVERY_SECONDS)
     return longest, slow
 
 
