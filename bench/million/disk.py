@@ -1,7 +1,7 @@
-"""What the disk itself does meanwhile: a file of its own, written over and made durable every few milliseconds by a process of its own.
+"""What the machine itself does meanwhile: a file of its own, written over and made durable every few milliseconds by a process of its own.
 
-A capture is durable when it is answered, so that it can be no quicker than the disk. Where this process had to wait at the same instant, nobody's
-locks or threads were to blame.
+A capture is durable when it is answered, so that it can be no quicker than the disk. Where this process had to wait at the same instant, for the
+disk or to be woken at all, nobody's locks or threads were to blame.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def watch(place: Path) -> tuple[float, Sequence[Span]]:
         os.pwrite(number, bytes(_FILE_BYTES), 0)
         os.fsync(number)
         print(flush=True)
+        began = perf_counter()
         for turn in count():
-            began = perf_counter()
             os.pwrite(number, os.urandom(_BYTES), turn % (_FILE_BYTES // _BYTES) * _BYTES)
             os.fdatasync(number)
             ended = perf_counter()
@@ -75,6 +75,7 @@ def watch(place: Path) -> tuple[float, Sequence[Span]]:
                 slow.append((began, ended))
             if sys.stdin.buffer.read() is not None:
                 break
+            began = perf_counter() + EVERY_SECONDS
             sleep(EVERY_SECONDS)
     return longest, slow
 

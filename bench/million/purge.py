@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -17,7 +18,7 @@ from bench.harness import Watch
 from bench.million.disk import Disk, Span
 from bench.million.grounds import PAGE
 from bench.million.growth import Space, Waits, percentile
-from bench.million.questions import common, four_fields
+from bench.million.questions import four_fields
 from bench.million.source import Filled
 from redrive import EVERYTHING
 from redrive.engine.dead_letters import DeadLetters
@@ -75,10 +76,13 @@ class Purge:
         """Two questions: about half of the letters or some more, and about a good part of the rest; both lie all over the store. What is
         captured meanwhile is younger, and not meant."""
         before = Is(Field.DEAD_LETTERED_AT, self._filled.now + timedelta(seconds=1), Op.LT)
-        most, rest, *few = await common(self._store, Field.STATUS)
+        numbers = Counter(await self._store.tally(Field.STATUS))
+        (most, found), (rest, _), *few = numbers.most_common()
         half: list[Query] = [Is(Field.STATUS, most)]
-        while few and await self._store.count(Or(tuple(half))) * 2 < self._filled.held:
-            half.append(Is(Field.STATUS, few.pop()))
+        while few and found * 2 < self._filled.held:
+            status, number = few.pop()
+            half.append(Is(Field.STATUS, status))
+            found += number
         return And((Or(tuple(half)), before)), And((Is(Field.STATUS, rest), before))
 
     async def _purging(
