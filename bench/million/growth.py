@@ -66,9 +66,9 @@ class Waits(Struct, frozen=True, kw_only=True):
     stalled: int
     """Captures that took longer than they may."""
     disk_ms: float
-    """How long a bare fsync of another file took at most, by a process of its own at the same time."""
+    """How late a bare fsync of another file was done at most, by a process of its own at the same time."""
     longest_own_ms: float
-    """The longest but for the time in which that fsync was slow too."""
+    """The longest but for the time in which that fsync was late too."""
     stalled_own: int
     pages: int
     """Pages that were searched meanwhile."""
