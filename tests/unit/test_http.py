@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -214,19 +215,25 @@ def test_it_is_not_ready_while_its_store_is_locked_and_says_why(server: Server) 
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_it_is_not_ready_when_its_store_was_taken_away_and_says_why(how: str, server: Server) -> None:
-    """Letters that go into a file that nobody can open again are lost."""
+def test_it_is_not_ready_when_its_store_was_taken_away_for_good_and_says_why(how: str, server: Server) -> None:
+    """What housekeeping writes may open a file anew; here it cannot: the folder is gone, or the file is another program's."""
     assert server.json("/health/ready")[0] == 200
     path = server.folder / "redrive.db"
-    for file in server.folder.glob("redrive.db*"):
-        file.unlink()
-    if how == "replaced":
-        path.write_bytes(b"")
-    status, answer = server.json("/health/ready")
-    assert status == 503
-    assert answer["status"] == "fail"
-    assert "redrive.db" in answer["output"]
-    assert "\n" not in answer["output"]
+    if how == "removed":
+        shutil.rmtree(server.folder)
+    else:
+        other = server.folder / "notes"
+        other.write_bytes(b"another program's notes\n" * 100)
+        for file in server.folder.glob("redrive.db-*"):
+            file.unlink()
+        other.replace(path)
+    for _ in range(3):
+        status, answer = server.json("/health/ready")
+        assert status == 503
+        assert answer["status"] == "fail"
+        assert "redrive.db" in answer["output"]
+        assert "\n" not in answer["output"]
+    assert how == "removed" or path.read_bytes().startswith(b"another program's notes")
 
 
 def test_a_port_in_use_gets_one_clear_sentence(shared: Server, tmp_path: Path) -> None:

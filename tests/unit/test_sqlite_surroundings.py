@@ -1,4 +1,4 @@
-"""SQLite and the world around it: clocks that were wrong, forks from many threads."""
+"""SQLite and the world around it: clocks that were wrong, forks from many threads, files that are taken away."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from redrive import Claim, Status, blocking
+from redrive.model.errors import StoreUnavailable
 
 
 def test_leases_end_although_the_clock_was_once_ahead(tmp_path: Path) -> None:
@@ -55,3 +56,23 @@ with blocking.open("sqlite:redrive.db") as dlq:
         check=False,
     )
     assert (done.stdout, done.stderr) == ("30\n", "")
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_was_taken_away_is_said_to_be_and_opened_anew_by_the_next_letter(how: str, tmp_path: Path) -> None:
+    """Letters that go into a file that nobody can open again are lost."""
+    path = tmp_path / "redrive.db"
+    with blocking.open(f"sqlite:{path}") as dlq:
+        dlq.capture("gone", ValueError("bad"), source="orders")
+        for file in tmp_path.glob("redrive.db*"):
+            file.unlink()
+        if how == "replaced":
+            path.write_bytes(b"")
+        for look in (dlq.letters.check, dlq.count):
+            with pytest.raises(StoreUnavailable, match=r"redrive\.db was removed or replaced while it was open"):
+                look()
+        dlq.capture("new", ValueError("bad"), source="orders")
+        dlq.letters.check()
+        assert dlq.count() == 1
+    with blocking.open(f"sqlite:{path}") as dlq:
+        assert [letter.body for letter in dlq.find()] == [b"new"]
