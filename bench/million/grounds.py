@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import redrive
 from bench import raw
 from bench.harness import Effort, folder
-from redrive.backends.sqlite.query import DATA
+from redrive.backends.sqlite.query import DATA, ON_EVERY_SHELF, shelved
 from redrive.engine.dead_letters import DeadLetters
 from redrive.model.instant import micros
 from redrive.model.lane import lane_of
@@ -88,7 +88,8 @@ class SqliteGround:
 
     def worded(self, word: str, where: Where) -> tuple[str, str]:
         if where is Where.MESSAGE:
-            return "letters l JOIN message_words ON message_words.rowid = l.seq", f"message_words MATCH '\"{word}\"'"
+            wanted = ON_EVERY_SHELF.replace("?", f"'{shelved([word])}'")
+            return "letters l JOIN message_words ON message_words.rowid = l.seq", f"message_words MATCH {wanted}"
         return "letters l JOIN letter_texts ON letter_texts.rowid = l.seq", f"letter_texts MATCH 'body : \"{word}\"'"
 
     def encoded(self, batches: Sequence[Sequence[Letter]]) -> Any:

@@ -65,7 +65,7 @@ class Waits(Struct, frozen=True, kw_only=True):
     longest_ms: float
     stalled: int
     """Captures that took longer than they may."""
-    disk_ms: float
+    machine_ms: float
     """How late a bare fsync of another file was done at most, by a process of its own at the same time."""
     longest_own_ms: float
     """The longest but for the time in which that fsync was late too."""
@@ -113,8 +113,8 @@ _WAIT_TITLES = (
     "99 %",
     "longest",
     "over 50 ms",
-    "the disk's longest",
-    "longest but for the disk",
+    "the machine's longest",
+    "longest but for the machine",
     "over 50 ms",
     "pages/s",
     "purged",
@@ -185,7 +185,7 @@ def _wait_cells(waits: Waits) -> list[str]:
         f"{waits.most_of_them_ms:.1f} ms",
         f"{waits.longest_ms:.1f} ms",
         f"{waits.stalled:,}",
-        f"{waits.disk_ms:.1f} ms",
+        f"{waits.machine_ms:.1f} ms",
         f"{waits.longest_own_ms:.1f} ms",
         f"{waits.stalled_own:,}",
         f"{waits.pages / waits.seconds:,.0f}" if waits.pages else "",

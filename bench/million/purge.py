@@ -15,9 +15,9 @@ from time import perf_counter
 from msgspec.structs import replace
 
 from bench.harness import Watch
-from bench.million.disk import Disk, Span
 from bench.million.grounds import PAGE
 from bench.million.growth import Space, Waits, percentile
+from bench.million.machine import Machine, Span
 from bench.million.questions import four_fields
 from bench.million.source import Filled
 from redrive import EVERYTHING
@@ -105,7 +105,7 @@ class Purge:
         gc.collect()
         gc.freeze()
         note = ""
-        async with Disk(self._place) as disk:
+        async with Machine(self._place) as machine:
             captures = asyncio.create_task(_captures(self._ground.dlq, is_over))
             searching = asyncio.create_task(self._searches(searches, is_over))
             with Watch() as watch:
@@ -118,7 +118,7 @@ class Purge:
             spans, pages = await captures, await searching
         gc.unfreeze()
         waited = sorted(1000 * (ended - due) for due, ended in spans)
-        own = [1000 * (ended - due - disk.held_up(due, ended)) for due, ended in spans]
+        own = [1000 * (ended - due - machine.held_up(due, ended)) for due, ended in spans]
         waits = Waits(
             meanwhile=meanwhile,
             captures=len(waited),
@@ -126,7 +126,7 @@ class Purge:
             most_of_them_ms=percentile(waited, 0.99),
             longest_ms=waited[-1],
             stalled=sum(one > STALL_MS for one in waited),
-            disk_ms=disk.longest_ms,
+            machine_ms=machine.longest_ms,
             longest_own_ms=max(own),
             stalled_own=sum(one > STALL_MS for one in own),
             pages=pages,
@@ -135,7 +135,7 @@ class Purge:
         )
         self._filled.say(
             f"captures beside {meanwhile}: median {waits.median_ms:.1f}, longest {waits.longest_ms:.1f} ms ({waits.stalled} over 50), "
-            f"the disk's longest {waits.disk_ms:.1f}, longest but for the disk {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50)"
+            f"the machine's longest {waits.machine_ms:.1f}, longest but for it {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50)"
         )
         return waits
 

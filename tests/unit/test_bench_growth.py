@@ -11,8 +11,8 @@ import pytest
 
 from bench.harness import Goal
 from bench.million.chart import chart
-from bench.million.disk import Disk
 from bench.million.growth import Cost, Growth, Stop, Waits, markdown, percentile
+from bench.million.machine import Machine
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000)
 _KEYS = (
@@ -34,7 +34,7 @@ def _growth(engine: str, factor: float) -> Growth:
         most_of_them_ms=9.0,
         longest_ms=61.0,
         stalled=1,
-        disk_ms=52.0,
+        machine_ms=52.0,
         longest_own_ms=31.0,
         stalled_own=0,
         pages=50,
@@ -90,21 +90,21 @@ def test_a_percentile_is_one_of_the_values() -> None:
 
 
 def test_what_the_disk_itself_took_is_told_of_a_wait() -> None:
-    disk = Disk(Path())
-    disk.slow = [(1.0, 1.2), (1.25, 1.5)]
-    assert disk.held_up(0.5, 0.9) == 0
-    assert disk.held_up(0.9, 1.1) == pytest.approx(0.1)
-    assert disk.held_up(1.1, 1.35) == pytest.approx(0.2)
-    assert disk.held_up(0.0, 9.0) == pytest.approx(0.45)
+    machine = Machine(Path())
+    machine.slow = [(1.0, 1.2), (1.25, 1.5)]
+    assert machine.held_up(0.5, 0.9) == 0
+    assert machine.held_up(0.9, 1.1) == pytest.approx(0.1)
+    assert machine.held_up(1.1, 1.35) == pytest.approx(0.2)
+    assert machine.held_up(0.0, 9.0) == pytest.approx(0.45)
 
 
 def test_the_disk_is_watched_by_a_process_of_its_own(tmp_path: Path) -> None:
-    async def watched() -> Disk:
-        async with Disk(tmp_path) as disk:
-            return disk
+    async def watched() -> Machine:
+        async with Machine(tmp_path) as machine:
+            return machine
 
     began = perf_counter()
-    disk = asyncio.run(watched())
-    assert 0 < disk.longest_ms < 1000 * (perf_counter() - began)
-    assert all(began < since < until < perf_counter() for since, until in disk.slow)
+    machine = asyncio.run(watched())
+    assert 0 < machine.longest_ms < 1000 * (perf_counter() - began)
+    assert all(began < since < until < perf_counter() for since, until in machine.slow)
     assert not list(tmp_path.iterdir())

@@ -395,7 +395,7 @@ def test_strides_halve_when_a_call_was_long_and_grow_slowly_when_it_was_short() 
     assert stride.size == 500
     stride.learn(0.001, 3)
     assert stride.size == 500, "a call for three says nothing about five hundred"
-    for seconds in (0.03, 0.03, 0.008, 0.03, 0.03):
+    for seconds in (0.03, 0.03, 0.005, 0.03, 0.03):
         stride.learn(seconds, 500)
     assert stride.size == 500, "who waits for others now and then is not slow"
     stride.learn(0.03, 500)

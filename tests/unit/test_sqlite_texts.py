@@ -138,3 +138,27 @@ def test_messages_are_merged_a_little_at_a_time(store: Letters, tmp_path: Path) 
     assert len(left) == 300
     for one in left[::50]:
         assert [found.id for found in store.find(Text(one.failure.message)).letters] == [one.id]
+
+
+def test_messages_are_found_on_every_shelf(store: Letters, tmp_path: Path) -> None:
+    """The index numbers its words by shelves of 131,072 letters; here a letter lies on each of a few, far apart."""
+    shelves, said = (0, 1, 2, 700), failure(message="no answer from birch, or cedar")
+    for shelf in shelves:
+        if shelf:
+            with sqlite3.connect(tmp_path / "letters.db") as connection:
+                connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'letters'", [shelf << 17])
+        store.put([letter(f"{shelf}", failure=said), letter(f"other of {shelf}", failure=failure(message="birch or no cedar"))])
+
+    def found(query: Query) -> set[str]:
+        return {one.source_id for one in store.find(query).letters}
+
+    everywhere = {str(shelf) for shelf in shelves}
+    assert found(Text("BIRCH or cedar")) == everywhere
+    assert found(Text("cedar")) == everywhere | {f"other of {shelf}" for shelf in shelves}
+    assert found(And((Text("cedar"), Not(Text("answer"))))) == {f"other of {shelf}" for shelf in shelves}
+    assert found(Text("0")) == found(Text("cedar 0")) == found(Text("cedar_0")) == set(), "a shelf's number is not a word"
+    (gone,) = store.purge(And((Is(Field.SOURCE_ID, "0"), Text("answer"))))
+    assert gone.source_id == "0"
+    assert found(Text("birch or cedar")) == everywhere - {"0"}
+    with sqlite3.connect(tmp_path / "letters.db") as connection:
+        connection.execute("INSERT INTO message_words (message_words, rank) VALUES ('integrity-check', 1)")

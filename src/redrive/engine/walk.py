@@ -16,7 +16,7 @@ MOST = 1000
 _FIRST = 32
 _LEAST = 16
 """So few letters take no store long; when even they do, it is others who take the time."""
-_AIM_SECONDS = 0.010
+_AIM_SECONDS = 0.006
 """No call to the store should take longer: so long a capture may have to wait for its turn."""
 _MUCH_TOO_LONG_SECONDS = 0.12
 _LONG_IN_A_ROW = 3

@@ -19,18 +19,20 @@ def remembering() -> type[asyncpg.Connection]:
     """A kind of connections, all of them to one server, which share what it has said of its types."""
     types: list[Any] = []
     known: set[int] = set()
-    asked: list[Any] = []
+    asked: Any = None
+    """What the driver asked with; it only wants to know its own question again."""
 
     class Remembering(asyncpg.Connection):  # type: ignore[misc]  # it ships no types
         async def _introspect_types(self, typeoids: Iterable[int], timeout: float) -> Any:
+            nonlocal asked
             wanted = set(typeoids)
             if wanted <= known:
-                return types, asked[0]
+                return types, asked
             said, statement = await super()._introspect_types(wanted, timeout)
             if max(wanted) < _SERVERS_OWN_FROM:
                 types.extend(said)
                 known.update(wanted)
-                asked.append(statement)
+                asked = statement
             return said, statement
 
     return Remembering

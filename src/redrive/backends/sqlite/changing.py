@@ -57,7 +57,7 @@ def put(connection: sqlite3.Connection, requests: Sequence[tuple[Sequence[Letter
     claims.unclaim(connection, [known[id].seq for id in reopened])
     claims.schedule(connection, [*new, *(Numbered(known[id].seq, changed[id]) for id in reopened)])
     _count(connection, pairs, [letter for _, letter in new])
-    texts.merge_messages(connection, [seq for seq, _ in new])
+    texts.merge_for_new(connection, [seq for seq, _ in new])
     return answers
 
 
@@ -91,7 +91,6 @@ def purge(
         letters, numbers = [letter for _, letter in found], [seq for seq, _ in found]
         texts.leave(connection, numbers)
         table.remove(connection, numbers)
-        texts.merge_messages(connection, numbers)
         claims.unclaim(connection, numbers)
         census = Census()
         census.left(letters)

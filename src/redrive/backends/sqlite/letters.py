@@ -58,6 +58,8 @@ class SqliteLetters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._unmerged = 0
+        """Letters that have left since the index of messages was merged."""
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         return await self._database.write(self._put, (letters, now))
@@ -139,7 +141,11 @@ class SqliteLetters:
         self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
     ) -> list[Letter]:
         await self._database.catch_up()
-        return await self._database.write(self._purge, ((query, limit, among), now))
+        gone = await self._database.write(self._purge, ((query, limit, among), now))
+        # They are gone: should this fail, it is put off.
+        with suppress(StoreError):
+            await self._merge_messages(len(gone))
+        return gone
 
     async def tidy(self, most: int = 200) -> Backlog:
         left = await self._database.read(upkeep.backlog)
@@ -162,6 +168,15 @@ class SqliteLetters:
 
     async def close(self) -> None:
         await here(self._database.close)
+
+    async def _merge_messages(self, gone: int) -> None:
+        """In transactions of its own, each of them short: who captures meanwhile waits for one of them, not for the purge as well."""
+        self._unmerged += gone
+        while self._unmerged >= texts.MERGED_LETTERS:
+            letters = min(self._unmerged, 2 * texts.MERGED_LETTERS)
+            self._unmerged -= letters
+            if not await self._database.write(texts.merge_messages, letters):
+                self._unmerged = 0
 
     async def _due_in(self, lanes: Sequence[Lane]) -> timedelta | None:
         at = await self._database.read(lambda connection: claims.next_due(connection, lanes))

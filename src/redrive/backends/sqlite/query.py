@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, assert_never
@@ -25,7 +25,9 @@ IS_OPEN = f"+l.status IN ({', '.join(repr(status.value) for status in sorted(OPE
 IS_FREE = f"{IS_OPEN} AND NOT {IS_LEASED}"
 """It can be claimed."""
 
-_IN_MESSAGE = "SELECT rowid FROM message_words WHERE message_words MATCH ?"
+ON_EVERY_SHELF = "(SELECT group_concat(replace(?, '_', '_' || shelf), ' OR ') FROM shelves)"
+"""What to look for in the index of messages: a phrase as `shelved` gives it, wherever it may be."""
+_IN_MESSAGE = f"SELECT rowid FROM message_words WHERE message_words MATCH {ON_EVERY_SHELF}"
 # The former index is searched for what the new one does not have yet.
 _IN_TEXTS = """
     SELECT rowid FROM letter_texts WHERE letter_texts MATCH ?
@@ -122,11 +124,16 @@ def matching(text: Text) -> Condition | None:
     phrase = f'"{" ".join(found)}"'
     match text.where:
         case Where.MESSAGE:
-            return _IN_MESSAGE, [phrase]
+            return _IN_MESSAGE, [shelved(found)]
         case Where.ANYWHERE:
-            return f"{_IN_MESSAGE} UNION ALL {_IN_TEXTS}", [phrase, phrase, phrase]
+            return f"{_IN_MESSAGE} UNION ALL {_IN_TEXTS}", [shelved(found), phrase, phrase]
         case Where.TRACEBACK | Where.BODY as where:
             return _IN_TEXTS, [f"{where} : {phrase}"] * 2
+
+
+def shelved(phrase: Sequence[str]) -> str:
+    """The words of a phrase as the index of messages has them, but for the number of the shelf."""
+    return f'"{"_ ".join(phrase)}_"'
 
 
 def distance(query: Query) -> Condition:

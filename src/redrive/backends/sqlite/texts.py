@@ -19,7 +19,7 @@ letters a phrase that more of them have is in every hundredth."""
 _SHARE = 4
 """What one letter in so many has is soon found by looking, wherever these are; but for texts, which take long to look into."""
 _MERGED_PAGES = 64
-_MESSAGES = 16
+MERGED_LETTERS = 16
 """After so many letters the index of messages is merged by some pages: at every letter it would be little and often, and a capture waits
 for what is merged at once."""
 _FEW_GHOSTS = 1000
@@ -142,12 +142,19 @@ def merge(connection: sqlite3.Connection, requests: list[None]) -> list[None]:
     return requests
 
 
-def merge_messages(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Letters of these numbers have come or left: merge the index of messages by what that makes necessary, if there is so much to merge.
-    A page holds the words of some thirty letters, each of which is merged some ten times."""
-    if len(numbers) >= _MESSAGES or (numbers and numbers[-1] % _MESSAGES < len(numbers)):
-        pages = max(_MESSAGES, len(numbers)) // 2
-        connection.execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", [pages])
+def merge_messages(connection: sqlite3.Connection, requests: list[int]) -> list[bool]:
+    """Merge the index of messages by what so many letters make necessary that have come or left; is there so much to merge? A page holds the
+    words of some thirty letters, each of which is merged some ten times."""
+    before = connection.total_changes
+    connection.execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", [sum(requests) // 2])
+    # To ask for it counts as one change.
+    return [connection.total_changes > before + 1] * len(requests)
+
+
+def merge_for_new(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Letters of these numbers have come: merge the index of messages, if it is time to."""
+    if len(numbers) >= MERGED_LETTERS or (numbers and numbers[-1] % MERGED_LETTERS < len(numbers)):
+        merge_messages(connection, [max(MERGED_LETTERS, len(numbers))])
 
 
 def renew(connection: sqlite3.Connection) -> None:

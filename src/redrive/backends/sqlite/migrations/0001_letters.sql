@@ -18,6 +18,7 @@ CREATE TABLE letters (
     fingerprint      TEXT NOT NULL,
     tags             TEXT, -- a JSON list, each in hexadecimal
     words            TEXT NOT NULL, -- of the failure's type and message, a space around each
+    shelved          TEXT AS (replace(substr(words, 2), ' ', '_' || (seq >> 17) || ' ')), -- each with the number of its shelf behind it
     priority         INTEGER NOT NULL,
     attempts         INTEGER NOT NULL,
     dead_lettered_at INTEGER NOT NULL,

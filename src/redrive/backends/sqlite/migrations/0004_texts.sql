@@ -1,7 +1,16 @@
 -- Words, found by an index. They come cut and folded by redrive, so that the index only has to know where a space is: all that is
 -- not ASCII belongs to a word.
--- The failure's type and message are indexed with the letter itself.
-CREATE VIRTUAL TABLE message_words USING fts5 (words, content = 'letters', content_rowid = 'seq', columnsize = 0, tokenize = 'ascii');
+-- The failure's type and message are indexed with the letter itself. Whatever an index has of one word, it merges at once, so that who
+-- captures waits the longer for it the more letters have the word. Here each word carries the number of a shelf, of 131,072 letters.
+CREATE VIRTUAL TABLE message_words USING fts5 (
+    shelved, content = 'letters', content_rowid = 'seq', columnsize = 0, tokenize = "ascii tokenchars '_'"
+);
+
+CREATE VIEW shelves (shelf) AS
+    WITH RECURSIVE found (shelf) AS (
+        SELECT coalesce(min(seq), 0) >> 17 FROM letters UNION ALL SELECT shelf + 1 FROM found WHERE shelf < (SELECT max(seq) >> 17 FROM letters)
+    )
+    SELECT shelf FROM found;
 
 -- Tracebacks and bodies are indexed later, for that takes longer than to hold the letter. What is in the index is not kept a second
 -- time: who changes a letter brings the words that it was indexed by, to take them out. The words of a letter that is removed stay
@@ -33,15 +42,15 @@ INSERT INTO indexed VALUES (0, 0, 0, 0, 0);
 CREATE TABLE unindexed (seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TRIGGER letters_come AFTER INSERT ON letters BEGIN
-    INSERT INTO message_words (rowid, words) VALUES (new.seq, new.words);
+    INSERT INTO message_words (rowid, shelved) VALUES (new.seq, new.shelved);
 END;
 
 CREATE TRIGGER letters_change AFTER UPDATE OF words ON letters WHEN old.words <> new.words BEGIN
-    INSERT INTO message_words (message_words, rowid, words) VALUES ('delete', old.seq, old.words);
-    INSERT INTO message_words (rowid, words) VALUES (new.seq, new.words);
+    INSERT INTO message_words (message_words, rowid, shelved) VALUES ('delete', old.seq, old.shelved);
+    INSERT INTO message_words (rowid, shelved) VALUES (new.seq, new.shelved);
 END;
 
 CREATE TRIGGER letters_leave AFTER DELETE ON letters BEGIN
-    INSERT INTO message_words (message_words, rowid, words) VALUES ('delete', old.seq, old.words);
+    INSERT INTO message_words (message_words, rowid, shelved) VALUES ('delete', old.seq, old.shelved);
     DELETE FROM unindexed WHERE seq = old.seq;
 END;

@@ -29,7 +29,7 @@ Span = tuple[float, float]
 """From, until: `perf_counter` of any process of this machine."""
 
 
-class Disk:
+class Machine:
     """Watches as long as it is entered."""
 
     def __init__(self, place: Path) -> None:
