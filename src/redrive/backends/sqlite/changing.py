@@ -94,7 +94,9 @@ def purge(
         claims.unclaim(connection, numbers)
         census = Census()
         census.left(letters)
-        counts.write(connection, census.change())
+        # What many leave behind is only noted, and summed up in a transaction of its own.
+        write = counts.note if len(letters) > counts.MOST_GROUPS else counts.write
+        write(connection, census.change())
         answers.append(letters)
     return answers
 

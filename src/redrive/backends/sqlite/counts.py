@@ -31,25 +31,36 @@ _decode_groups = msgpack.Decoder(dict[Group, GroupChange]).decode
 _decode_cells = msgpack.Decoder(dict[Cell, int]).decode
 _MOST = 64
 """Changes that may wait to be summed up: readers add them to what they read."""
-_MOST_GROUPS = 16
+MOST_GROUPS = 16
 """Groups that one of them may speak of."""
 
 
 def write(connection: sqlite3.Connection, change: Change) -> None:
     """Note what a transaction has changed; now and then sum up what was noted. Much is not noted first."""
-    if len(change.groups) > _MOST_GROUPS:
+    if len(change.groups) > MOST_GROUPS:
         fold(connection, change)
-    elif change:
-        note = [_encode(change.cells), _encode(change.groups)]
-        number = connection.execute("INSERT INTO changes (cells, groups) VALUES (?, ?)", note).lastrowid
-        if number is not None and number >= _MOST:
-            fold(connection)
+    elif note(connection, change) >= _MOST:
+        fold(connection)
+
+
+def note(connection: sqlite3.Connection, change: Change) -> int:
+    """Note what a transaction has changed, however much it is; how many notes are there then?"""
+    if not change:
+        return 0
+    values = [_encode(change.cells), _encode(change.groups)]
+    return connection.execute("INSERT INTO changes (cells, groups) VALUES (?, ?)", values).lastrowid or 0
 
 
 def fold(connection: sqlite3.Connection, change: Change = Change()) -> None:
     """Sum up what was noted, and this change. Never one without the other: a group may have come in one and left in the other."""
     _sum_up(connection, summed([noted(connection), change]))
     connection.execute("DELETE FROM changes")
+
+
+def folded(connection: sqlite3.Connection, requests: list[None]) -> list[None]:
+    """Sum up what was noted, within a transaction that others may share."""
+    fold(connection)
+    return requests
 
 
 def _sum_up(connection: sqlite3.Connection, change: Change) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from redrive.backends.sqlite import changing, claims, finding, groups, recount, settling, table, texts, upkeep
+from redrive.backends.sqlite import changing, claims, counts, finding, groups, recount, settling, table, texts, upkeep
 from redrive.backends.sqlite.database import Database
 from redrive.backends.sqlite.plan import planned
 from redrive.backends.sqlite.query import IS_OPEN
@@ -144,7 +144,7 @@ class SqliteLetters:
         gone = await self._database.write(self._purge, ((query, limit, among), now))
         # They are gone: should this fail, it is put off.
         with suppress(StoreError):
-            await self._merge_messages(len(gone))
+            await self._sum_up(gone)
         return gone
 
     async def tidy(self, most: int = 200) -> Backlog:
@@ -169,9 +169,12 @@ class SqliteLetters:
     async def close(self) -> None:
         await here(self._database.close)
 
-    async def _merge_messages(self, gone: int) -> None:
-        """In transactions of its own, each of them short: who captures meanwhile waits for one of them, not for the purge as well."""
-        self._unmerged += gone
+    async def _sum_up(self, gone: Sequence[Letter]) -> None:
+        """Bring counts and the index of messages up to date, in transactions of their own, each of them short: who captures meanwhile waits
+        for one of them, not for all that the letters leave behind."""
+        self._unmerged += len(gone)
+        if len(gone) > counts.MOST_GROUPS:
+            await self._database.write(counts.folded, None)
         while self._unmerged >= texts.MERGED_LETTERS:
             letters = min(self._unmerged, 2 * texts.MERGED_LETTERS)
             self._unmerged -= letters

@@ -69,7 +69,7 @@ def unsearched(connection: sqlite3.Connection) -> int:
 def waiting(connection: sqlite3.Connection) -> int:
     """How many letters are to be indexed, for the first time or again."""
     (done,) = connection.execute("SELECT letters FROM indexed").fetchone()
-    return counts.counted(connection, Scope(), 0) - int(done)
+    return counts.counted(connection, Scope(), 0) - (0 if _is_worn(connection) else int(done))
 
 
 def index(connection: sqlite3.Connection, most: int) -> None:
@@ -159,12 +159,17 @@ def merge_for_new(connection: sqlite3.Connection, numbers: Sequence[int]) -> Non
 
 def renew(connection: sqlite3.Connection) -> None:
     """Give up an index that is mostly about letters that are gone: it is searched until the new one has all that it has."""
-    (is_due,) = connection.execute("SELECT ghosts > max(letters, ?) AND NOT former FROM indexed", [_FEW_GHOSTS]).fetchone()
-    if not is_due or left_over(connection):
+    if not _is_worn(connection) or left_over(connection):
         return
     for old, new in (("letter_texts", "spare_texts"), ("former_texts", "letter_texts"), ("spare_texts", "former_texts")):
         connection.execute(f"ALTER TABLE {old} RENAME TO {new}")
     connection.execute("UPDATE indexed SET former = seq, former_letters = letters, seq = 0, letters = 0, ghosts = 0")
+
+
+def _is_worn(connection: sqlite3.Connection) -> bool:
+    """Is the index mostly about letters that are gone?"""
+    (is_worn,) = connection.execute("SELECT ghosts > max(letters, ?) AND NOT former FROM indexed", [_FEW_GHOSTS]).fetchone()
+    return bool(is_worn)
 
 
 def left_over(connection: sqlite3.Connection) -> int:
