@@ -167,6 +167,29 @@ def test_counts_are_folded_while_others_write_to_the_same_groups(url: str) -> No
     asyncio.run(scene())
 
 
+def test_who_captures_does_not_wait_for_counts_to_be_summed_up(server: Server, url: str, namespace: str) -> None:
+    async def all_held(store: PostgresLetters) -> bool:
+        return await store.count() == 1 + 2 * 999 + 10 + 100
+
+    async def scene() -> None:
+        async with used(url) as store, administrator(server) as admin:
+            await store.put([letter("first")])
+            async with asyncio.timeout(PATIENCE_SECONDS), admin.transaction():
+                # Whoever sums up waits for this.
+                await admin.execute(f"LOCK TABLE {namespace}.counts IN EXCLUSIVE MODE")
+                for part in ("to be summed up", "meanwhile"):
+                    await store.put([letter(f"{part} {number}") for number in range(999)])
+                for number in range(10):
+                    await store.put([letter(f"captured {number}")])
+                many = asyncio.ensure_future(store.put([letter(f"many {number}") for number in range(100)]))
+                await until(lambda: all_held(store))
+                assert not many.done()
+            await many
+            await is_exact(store)
+
+    asyncio.run(scene())
+
+
 def test_texts_that_are_indexed_behind_are_those_of_the_letters(server: Server, url: str, namespace: str) -> None:
     async def write(store: PostgresLetters, writer: int) -> None:
         dice = random.Random(writer)
@@ -210,6 +233,9 @@ def test_those_who_write_sum_up_now_and_then_by_themselves(server: Server, url: 
 
 
 def test_nobody_waits_for_what_is_summed_up_but_who_writes_much_more_meanwhile(server: Server, url: str, namespace: str) -> None:
+    async def all_held(store: PostgresLetters) -> bool:
+        return await store.count() == 1 + 2 * 999 + 10 + 100
+
     async def scene() -> None:
         async with used(url) as store, administrator(server) as admin:
             await store.put([letter("first")])

@@ -11,6 +11,10 @@ from redrive.model.errors import RedriveError
 _EVERY = 1000
 """After so many letters were written, changes are summed up, should nobody else do so."""
 _MOST = 2 * _EVERY
+_MANY = 5 * _EVERY
+"""So many that wait to be summed up are much for readers to add up: then whoever writes waits."""
+_FEW = 16
+"""Who writes no more letters than these at once waits for nobody else's."""
 
 
 class Folding:
@@ -23,18 +27,24 @@ class Folding:
         self._task: asyncio.Task[None] | None = None
 
     async def written(self, letters: int) -> None:
-        """So many letters were changed. Who changes more while the last ones are being summed up waits for that, so that readers never
-        have much to add up; nobody else waits."""
+        """So many letters were changed. Who changes many while the last ones are being summed up waits for that, so that readers never
+        have much to add up; who captures one beside a purge does not."""
         self._written += letters
-        if self._written >= _EVERY:
-            self._written = 0
-            await self.ended()
-            self._task = asyncio.create_task(self._fold())
+        if self._written < _EVERY or (self._is_folding and letters <= _FEW and self._written < _MANY):
+            return
+        self._written = max(0, self._written - _MOST)
+        await self.ended()
+        self._task = asyncio.create_task(self._fold())
+
+    @property
+    def _is_folding(self) -> bool:
+        """Is something under way on this event loop? That of another ends with it."""
+        return (task := self._task) is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
 
     async def ended(self) -> None:
-        """Wait for what is under way on this event loop; that of another ends with it."""
-        while (task := self._task) is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([task])
+        """Wait for what is under way."""
+        while self._task is not None and self._is_folding:
+            await asyncio.wait([self._task])
 
     async def _fold(self) -> None:
         # Should it fail, another does it.
