@@ -241,7 +241,8 @@ def test_what_a_child_confirmed_is_there_after_its_parent_let_go(tmp_path: Path)
     assert bodies == {b"parent", b"child, before", b"child, after"}
 
 
-def test_a_child_may_be_forked_while_other_threads_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", [b"x", b"x" * 200_000], ids=["little", "so much that the log is copied all the time"])
+def test_a_child_may_be_forked_while_other_threads_write(tmp_path: Path, body: bytes) -> None:
     with blocking.open(f"sqlite:{tmp_path}/redrive.db") as dlq:
         stop = threading.Event()
         count = 0
@@ -249,7 +250,7 @@ def test_a_child_may_be_forked_while_other_threads_write(tmp_path: Path) -> None
         def write() -> None:
             nonlocal count
             while not stop.is_set():
-                dlq.capture("x", BAD, source="orders")
+                dlq.capture(body, BAD, source="orders")
                 count += 1
 
         thread = threading.Thread(target=write)

@@ -203,12 +203,13 @@ class Connections:
 
     def before_fork(self) -> None:
         """Called in the forking process: end what is under way, and close."""
-        self._before_fork()
-        self._opening.acquire()
         with self._quiet:
             self._is_forking = True
             while self._reading:
                 self._quiet.wait()
+        # Behind those who read: who copies the log reads it, and then waits for the lead.
+        self._before_fork()
+        self._opening.acquire()
         self.close()
 
     def after_fork(self, *, is_child: bool) -> None:
@@ -251,15 +252,16 @@ class _Forks:
 
     def before(self) -> None:
         self._one_at_a_time.acquire()
-        self._told = list(self.all)
-        for connections in self._told:
+        for connections in list(self.all):
             connections.before_fork()
+            self._told.append(connections)
 
     def after(self, *, is_child: bool) -> None:
-        for connections in reversed(self._told):
-            connections.after_fork(is_child=is_child)
-        self._told = []
-        self._one_at_a_time.release()
+        try:
+            while self._told:
+                self._told.pop().after_fork(is_child=is_child)
+        finally:
+            self._one_at_a_time.release()
 
 
 _forks = _Forks()
