@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import redrive.blocking
-from redrive.backends.sqlite import texts
+from redrive.backends.sqlite import sifting, texts
 from redrive.blocking import Letters
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, And, Field, Is, Not, Query, Text
+from redrive.model.query import EVERYTHING, And, Field, Is, Not, Order, Query, Text
 from redrive.model.texts import Where
 from redrive.testing import failure, letter
 
@@ -35,7 +35,7 @@ class Book:
         self.store = store
         self.chance = random.Random(seed)
         self.known: dict[str, Letter] = {}
-        self.made = 0
+        self.made = self.turned = 0
 
     def put(self) -> None:
         new = [self._new() for _ in range(self.chance.randint(1, 8))]
@@ -68,8 +68,21 @@ class Book:
                 And((Text(word, Where.BODY), Is(Field.SOURCE, "orders"))),
             ):
                 self._check(query, word)
-            # As it is looked for when many letters have it.
+            # As it is looked for in one letter after another.
             self._check(Not(Not(Text(word, Where.BODY))), word)
+        self._turn_pages(And((Text(self.chance.choice(WORDS), Where.BODY), Text("no answer", Where.ANYWHERE))))
+
+    def _turn_pages(self, query: Query) -> None:
+        """Page by page there is what there is at once."""
+        order = self.chance.choice([Order.NEWEST, Order.OLDEST, Order.UPDATED])
+        after, turned = None, []
+        while True:
+            page = self.store.find(query, order=order, limit=2, after=after)
+            turned += page.letters
+            if (after := page.next) is None:
+                break
+        assert turned == list(self.store.find(query, order=order, limit=1000).letters)
+        self.turned += len(turned)
 
     def _check(self, query: Query, word: str) -> None:
         page = self.store.find(query, limit=1000)
@@ -92,7 +105,9 @@ def test_what_is_found_is_there_and_what_is_not_found_is_told_of(
     store: Letters, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(texts, "FEW", 0)  # every word is common: letters are looked at one by one
+        monkeypatch.setattr(texts, "FEW", 0)  # every word is common: letters are gone through in their order
+        monkeypatch.setattr(sifting, "_FIRST", 1)
+        monkeypatch.setattr(sifting, "_GAP", 3)
     book = Book(store, seed)
     deeds = [book.put, book.put, book.change, book.purge, book.tidy, book.tidy, book.tidy]
     for _ in range(80):
@@ -102,6 +117,7 @@ def test_what_is_found_is_there_and_what_is_not_found_is_told_of(
         pass
     assert (store.find(Text("amber", Where.BODY))).unsearched == 0
     book.check()
+    assert book.turned
 
 
 def test_an_index_of_letters_that_are_gone_is_made_anew_while_it_is_searched(store: Letters, tmp_path: Path) -> None:

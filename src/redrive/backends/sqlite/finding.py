@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from redrive.backends.columns import COLUMN
-from redrive.backends.sqlite import counts, table, texts
+from redrive.backends.sqlite import counts, sifting, table, texts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.groups import hour_in
 from redrive.backends.sqlite.plan import planned
 from redrive.backends.sqlite.query import IS_LEASED, compiled, distance
+from redrive.backends.sqlite.rows import listed
 from redrive.model.census import scope_of
 from redrive.model.hours import HOUR
 from redrive.model.instant import micros
@@ -23,28 +24,42 @@ from redrive.model.query import Field, Order, Page, Query, looks_behind
 def page(connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime) -> Page:
     """A page of the letters that match."""
     with snapshot(connection):
-        condition, parameters, is_few = planned(connection, query, now)
-        if order is Order.NEAREST:
-            far, more = distance(query)
-            beyond, last = _beyond_nearest(far, more, after)
-            condition, parameters = f"{condition}{beyond}", [*parameters, *last]
-            ordered, is_few = f"{far}, l.dead_lettered_at DESC, l.id DESC", True
-            parameters += more
-        else:
-            column = f"l.{listed_by(order)}"
-            way, sign = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
-            if (last_one := last_letter(after, order)) is not None:
-                condition = f"{condition} AND ({column}, l.id) {sign} (?, ?)"
-                parameters = [*parameters, last_one[0], last_one[1].bytes]
-            ordered, more = f"{'+' if is_few else ''}{column} {way}, l.id {way}", []
-        tail = f"ORDER BY {ordered} LIMIT {limit + 1}"
-        if is_few:
-            # What is sorted are numbers, not whole letters.
-            condition = f"l.seq IN (SELECT l.seq FROM letters l WHERE {condition} {tail})"
-            parameters = [*parameters, *more]
-        found = table.seen(connection, condition, parameters, now, tail)
+        numbers, parameters = (_nearest if order is Order.NEAREST else _along)(connection, query, order, limit + 1, after, now)
+        found = table.seen(connection, numbers, parameters, now)
         unsearched = texts.unsearched(connection) if looks_behind(query) else 0
     return page_of(found, limit, order, query, unsearched=unsearched)
+
+
+def _along(
+    connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime
+) -> tuple[str, list[Any]]:
+    """A statement that gives the numbers of the letters of a page in an order that there is an index of."""
+    rest, phrases = sifting.parted(connection, query)
+    condition, parameters, is_few = planned(connection, rest, now)
+    column = f"l.{listed_by(order)}"
+    way, sign = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
+    ordered = f"{'+' if is_few else ''}{column} {way}, l.id {way}"
+    last = None if (last_one := last_letter(after, order)) is None else (last_one[0], last_one[1].bytes)
+    if phrases:
+        found = sifting.sifted(
+            connection, phrases, condition, parameters, column=column, ordered=ordered, is_before=sign, last=last, limit=limit
+        )
+        return "SELECT value AS seq FROM json_each(?) LIMIT -1", [listed(found)]
+    if last is not None:
+        condition, parameters = f"{condition} AND ({column}, l.id) {sign} (?, ?)", [*parameters, *last]
+    return f"SELECT l.seq AS seq FROM letters l WHERE {condition} ORDER BY {ordered} LIMIT {limit}", parameters
+
+
+def _nearest(
+    connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime
+) -> tuple[str, list[Any]]:
+    """The same for the letters that are nearest to the question's phrases."""
+    condition, parameters, _ = planned(connection, query, now)
+    far, more = distance(query)
+    beyond, last = _beyond_nearest(far, more, after)
+    ordered = f"{far}, l.dead_lettered_at DESC, l.id DESC"
+    numbers = f"SELECT l.seq AS seq FROM letters l WHERE {condition}{beyond} ORDER BY {ordered} LIMIT {limit}"
+    return numbers, [*parameters, *last, *more]
 
 
 def _beyond_nearest(far: str, parameters: list[Any], after: str | None) -> tuple[str, list[Any]]:

@@ -70,7 +70,8 @@ class SqliteLetters:
         def query(connection: sqlite3.Connection) -> list[Letter | None]:
             found: dict[UUID, Letter] = {}
             for keys in pieces([id.bytes for id in ids]):
-                some = table.seen(connection, f"l.id IN ({marks(len(keys))})", filled(keys), moment)
+                numbers = f"SELECT l.seq AS seq FROM letters l WHERE l.id IN ({marks(len(keys))})"
+                some = table.seen(connection, numbers, filled(keys), moment)
                 found |= {letter.id: letter for letter in some}
             return [found.get(id) for id in ids]
 

@@ -18,8 +18,11 @@ from redrive.model.stored import restored
 from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
 from redrive.model.words import needle, words
 
-DATA = "(SELECT CAST(t.data || l.standing AS BLOB) FROM contents t WHERE t.seq = l.seq)"
-"""A letter in its stored form."""
+WITH_CONTENT = "letters l CROSS JOIN contents t ON t.seq = l.seq"
+WHOLE = "CAST(t.data || l.standing AS BLOB)"
+"""A letter in its stored form, where its content is joined to it."""
+DATA = f"(SELECT {WHOLE} FROM contents t WHERE t.seq = l.seq)"
+"""The same where it is not."""
 IS_LEASED = "EXISTS (SELECT 1 FROM claims c WHERE c.seq = l.seq AND c.until > ?)"
 IS_OPEN = f"+l.status IN ({', '.join(repr(status.value) for status in sorted(OPEN))})"
 IS_FREE = f"{IS_OPEN} AND NOT {IS_LEASED}"
@@ -34,8 +37,9 @@ _IN_TEXTS = """
     UNION ALL SELECT rowid FROM former_texts WHERE former_texts MATCH ? AND (SELECT former FROM indexed)
         AND rowid > (SELECT seq FROM indexed) AND rowid NOT IN (SELECT seq FROM unindexed)
 """
-# Letters that are not indexed yet are passed over before anything is looked up.
-_HAS_IN_TEXTS = """(+l.seq <= (SELECT max(seq, former) FROM indexed) AND (
+SEARCHED = "+l.seq <= (SELECT max(seq, former) FROM indexed)"
+"""Letters that are not indexed yet are passed over before anything is looked up."""
+_HAS_IN_TEXTS = f"""({SEARCHED} AND (
     +l.seq <= (SELECT seq FROM indexed) AND EXISTS (SELECT 1 FROM letter_texts WHERE letter_texts MATCH ? AND rowid = l.seq)
     OR +l.seq > (SELECT seq FROM indexed) AND l.seq NOT IN (SELECT seq FROM unindexed)
         AND EXISTS (SELECT 1 FROM former_texts WHERE former_texts MATCH ? AND rowid = l.seq)
@@ -121,14 +125,21 @@ def matching(text: Text) -> Condition | None:
     found = words(text.phrase)
     if not found:
         return None
-    phrase = f'"{" ".join(found)}"'
     match text.where:
         case Where.MESSAGE:
             return _IN_MESSAGE, [shelved(found)]
         case Where.ANYWHERE:
-            return f"{_IN_MESSAGE} UNION ALL {_IN_TEXTS}", [shelved(found), phrase, phrase]
-        case Where.TRACEBACK | Where.BODY as where:
-            return _IN_TEXTS, [f"{where} : {phrase}"] * 2
+            sql, parameters = in_texts(text)
+            return f"{_IN_MESSAGE} UNION ALL {sql}", [shelved(found), *parameters]
+        case Where.TRACEBACK | Where.BODY:
+            return in_texts(text)
+
+
+def in_texts(text: Text) -> Condition:
+    """The numbers of the letters that have a phrase in their texts; it has a word."""
+    phrase = f'"{" ".join(words(text.phrase))}"'
+    wanted = phrase if text.where is Where.ANYWHERE else f"{text.where} : {phrase}"
+    return _IN_TEXTS, [wanted, wanted]
 
 
 def shelved(phrase: Sequence[str]) -> str:

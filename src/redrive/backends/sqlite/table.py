@@ -12,7 +12,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from redrive.backends.sqlite.plan import Plan
-from redrive.backends.sqlite.query import DATA, IS_FREE, IS_LEASED, as_hex
+from redrive.backends.sqlite.query import IS_FREE, IS_LEASED, WHOLE, WITH_CONTENT, as_hex
 from redrive.backends.sqlite.rows import Numbered, count_rows, filled, listed, marks, pieces, read_all, update_rows, write_rows
 from redrive.model.changes import Holding
 from redrive.model.instant import instant, micros
@@ -87,7 +87,7 @@ def load(
     """The letters with these ids, those that meet the condition."""
     found: dict[UUID, Numbered] = {}
     for some in pieces([id.bytes for id in ids]):
-        sql = f"SELECT l.seq AS note, {DATA} AS data FROM letters l WHERE l.id IN ({marks(len(some))}) AND {condition}"
+        sql = f"SELECT l.seq AS note, {WHOLE} AS data FROM {WITH_CONTENT} WHERE l.id IN ({marks(len(some))}) AND {condition}"
         for seq, data in read_all(connection, sql, [*filled(some), *parameters]):
             letter = restored(data)
             found[letter.id] = Numbered(int(seq), letter)
@@ -98,7 +98,7 @@ def open_ones(connection: sqlite3.Connection, ids: Sequence[UUID], moment: int) 
     """The open ones of the letters with these ids that nobody holds, in their stored form, with the numbers of their rows."""
     found: list[tuple[int, bytes]] = []
     for some in pieces([id.bytes for id in ids]):
-        sql = f"SELECT l.seq AS note, {DATA} AS data FROM letters l WHERE l.id IN ({marks(len(some))}) AND {IS_FREE}"
+        sql = f"SELECT l.seq AS note, {WHOLE} AS data FROM {WITH_CONTENT} WHERE l.id IN ({marks(len(some))}) AND {IS_FREE}"
         found += [(int(seq), data) for seq, data in read_all(connection, sql, [*filled(some), moment])]
     return found
 
@@ -109,8 +109,8 @@ def load_held(connection: sqlite3.Connection, ids: Iterable[UUID]) -> tuple[dict
     numbers: dict[UUID, int] = {}
     for some in pieces([id.bytes for id in ids]):
         sql = (
-            f"SELECT l.seq || ' ' || coalesce(c.token, 0) || ' ' || coalesce(c.until, '') AS note, {DATA} AS data"
-            f" FROM letters l LEFT JOIN claims c ON c.seq = l.seq WHERE l.id IN ({marks(len(some))})"
+            f"SELECT l.seq || ' ' || coalesce(c.token, 0) || ' ' || coalesce(c.until, '') AS note, {WHOLE} AS data"
+            f" FROM {WITH_CONTENT} LEFT JOIN claims c ON c.seq = l.seq WHERE l.id IN ({marks(len(some))})"
         )
         for note, data in read_all(connection, sql, filled(some)):
             letter = restored(data)
@@ -137,13 +137,10 @@ def are_as_claimed(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...
     return count_rows(connection, _AS_CLAIMED, rows, [micros(now)]) == len(rows)
 
 
-def seen(
-    connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], now: datetime, tail: str = ""
-) -> list[Letter]:
-    """Letters as readers see them: those under a live lease are `retrying`."""
-    sql = f"SELECT {IS_LEASED} AS note, {DATA} AS data FROM letters l WHERE {condition} {tail}"
+def seen(connection: sqlite3.Connection, numbers: str, parameters: Sequence[Any], now: datetime) -> list[Letter]:
+    """The letters whose numbers this statement gives, as readers see them: those under a live lease are `retrying`."""
     letters = []
-    for leased, data in read_all(connection, sql, [micros(now), *parameters]):
+    for leased, data in read_all(connection, _numbered(IS_LEASED, numbers), [micros(now), *parameters]):
         letter = restored(data)
         letters.append(replace(letter, status=Status.RETRYING) if leased == "1" else letter)
     return letters
@@ -152,14 +149,18 @@ def seen(
 def oldest(connection: sqlite3.Connection, plan: Plan, moment: int, limit: int, more: str = "") -> list[Numbered]:
     """The oldest letters that the plan finds, that meet the condition `more`, and that nobody holds."""
     condition, parameters, is_few = plan
-    sql = f"""
-        SELECT l.seq AS note, {DATA} AS data FROM letters l WHERE l.seq IN (
-            SELECT l.seq FROM letters l WHERE {condition} {more} AND NOT {IS_LEASED}
-            ORDER BY {"+" if is_few else ""}l.dead_lettered_at, l.id LIMIT ?
-        ) ORDER BY +l.dead_lettered_at, l.id
+    numbers = f"""
+        SELECT l.seq AS seq FROM letters l WHERE {condition} {more} AND NOT {IS_LEASED}
+        ORDER BY {"+" if is_few else ""}l.dead_lettered_at, l.id LIMIT ?
     """
-    found = read_all(connection, sql, [*parameters, moment, limit])
+    found = read_all(connection, _numbered("l.seq", numbers), [*parameters, moment, limit])
     return [Numbered(int(seq), restored(data)) for seq, data in found]
+
+
+def _numbered(note: str, numbers: str) -> str:
+    """For `read_all`: the letters whose numbers a statement gives as `seq`, in its order. What is sorted are numbers, not whole letters, which
+    would take longer than all the rest."""
+    return f"SELECT {note} AS note, {WHOLE} AS data FROM ({numbers}) n CROSS JOIN {WITH_CONTENT} WHERE l.seq = n.seq"
 
 
 def _row(seq: int, letter: Letter) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from redrive.backends.sqlite import counts
-from redrive.backends.sqlite.query import DATA, matching
+from redrive.backends.sqlite.query import WHOLE, WITH_CONTENT, matching
 from redrive.backends.sqlite.rows import Numbered, listed, read_all, write_rows
 from redrive.model.census import Scope
 from redrive.model.query import And, Not, Or, Query, Text
@@ -36,10 +36,11 @@ def few(connection: sqlite3.Connection) -> int:
 
 def rare(connection: sqlite3.Connection, query: Query) -> frozenset[Text]:
     """Those of the question's phrases that few letters have."""
-    return frozenset(text for text in _texts(query) if _is_rare(connection, text))
+    return frozenset(text for text in _texts(query) if is_rare(connection, text))
 
 
-def _is_rare(connection: sqlite3.Connection, text: Text) -> bool:
+def is_rare(connection: sqlite3.Connection, text: Text) -> bool:
+    """Do few letters have the phrase?"""
     found = matching(text)
     if found is None:
         return True
@@ -95,7 +96,7 @@ def index(connection: sqlite3.Connection, most: int) -> None:
 
 
 def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[Numbered]:
-    sql = f"SELECT l.seq AS note, {DATA} AS data FROM letters l WHERE {condition}"
+    sql = f"SELECT l.seq AS note, {WHOLE} AS data FROM {WITH_CONTENT} WHERE {condition}"
     return [Numbered(int(seq), restored(data)) for seq, data in read_all(connection, sql, parameters)]
 
 

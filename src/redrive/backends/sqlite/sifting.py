@@ -1,0 +1,99 @@
+"""Words of tracebacks and bodies that many letters have: letters are gone through in their order, many at a time, and the index of texts is
+asked once for all of these. To ask it for one letter alone takes as long as for a thousand."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from redrive.backends.sqlite import texts
+from redrive.backends.sqlite.query import SEARCHED, in_texts
+from redrive.backends.sqlite.rows import listed
+from redrive.model.query import And, Query, Text, conjuncts
+from redrive.model.texts import Where
+from redrive.model.words import needle
+
+_FIRST = 4
+"""So many times as many letters as are wanted are looked at first."""
+_MOST = 8192
+_GAP = 2000
+"""Letters in a row that are not meant, and yet are passed over more quickly than the index is asked anew behind them."""
+
+Key = tuple[int, bytes]
+"""Where a letter stands in an order: an instant, and its id."""
+
+
+def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Text]]:
+    """What a question asks besides, and the phrases in texts that many letters have: all of them must hold."""
+    common = [
+        part
+        for part in conjuncts(query)
+        if isinstance(part, Text) and part.where is not Where.MESSAGE and not texts.is_rare(connection, part)
+    ]
+    return (And(tuple(part for part in conjuncts(query) if part not in common)), common) if common else (query, [])
+
+
+def sifted(
+    connection: sqlite3.Connection,
+    phrases: Sequence[Text],
+    condition: str,
+    parameters: Sequence[Any],
+    *,
+    column: str,
+    ordered: str,
+    is_before: str,
+    last: Key | None,
+    limit: int,
+) -> list[int]:
+    """The numbers of the first letters behind the last one that meet the condition and have all phrases.
+
+    `column` is what they are ordered by, besides their ids; `is_before` compares it in this order.
+    """
+    found: list[int] = []
+    size = _FIRST * limit
+    if any(text.where is not Where.ANYWHERE for text in phrases):
+        condition = f"{condition} AND {SEARCHED}"
+    while True:
+        beyond, more = ("", ()) if last is None else (f"AND ({column}, l.id) {is_before} (?, ?)", last)
+        numbers = f"SELECT l.seq AS seq FROM letters l WHERE {condition} {beyond} ORDER BY {ordered} LIMIT {size}"
+        some = _numbers(connection, f"SELECT group_concat(seq) FROM ({numbers})", [*parameters, *more])
+        meant = frozenset(some)
+        for text in phrases:
+            meant &= _having(connection, text, meant)
+        found += [number for number in some if number in meant]
+        if len(found) >= limit or len(some) < size:
+            return found[:limit]
+        last = connection.execute(f"SELECT {column}, l.id FROM letters l WHERE l.seq = ?", [some[-1]]).fetchone()
+        size = min(2 * size, _MOST)
+
+
+def _having(connection: sqlite3.Connection, text: Text, numbers: Collection[int]) -> set[int]:
+    """The letters that have a phrase: those of these numbers, and perhaps others."""
+    sql, parameters = in_texts(text)
+    within = f"SELECT group_concat(rowid) FROM ({sql}) WHERE rowid BETWEEN ? AND ?"
+    found = {one for ends in _runs(numbers) for one in _numbers(connection, within, [*parameters, *ends])}
+    if text.where is Where.ANYWHERE:
+        sql = "SELECT group_concat(l.seq) FROM json_each(?) CROSS JOIN letters l ON l.seq = value WHERE instr(l.words, ?)"
+        found.update(_numbers(connection, sql, [listed(numbers), needle(text.phrase)]))
+    return found
+
+
+def _runs(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last of numbers that lie close to each other."""
+    first = last = None
+    for number in sorted(numbers):
+        if first is None or last is None:
+            first = number
+        elif number - last > _GAP:
+            yield first, last
+            first = number
+        last = number
+    if first is not None and last is not None:
+        yield first, last
+
+
+def _numbers(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[int]:
+    """Numbers that come in one step of SQLite, separated by commas."""
+    (told,) = connection.execute(sql, parameters).fetchone()
+    return [int(number) for number in str(told).split(",")] if told is not None else []
