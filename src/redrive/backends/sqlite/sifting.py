@@ -26,11 +26,8 @@ Key = tuple[int, bytes]
 
 def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Text]]:
     """What a question asks besides, and the phrases in texts that many letters have: all of them must hold."""
-    common = [
-        part
-        for part in conjuncts(query)
-        if isinstance(part, Text) and part.where is not Where.MESSAGE and not texts.is_rare(connection, part)
-    ]
+    behind = [part for part in conjuncts(query) if isinstance(part, Text) and part.where is not Where.MESSAGE]
+    common = [text for text in behind if not texts.has_at_most(connection, text, texts.few(connection))]
     return (And(tuple(part for part in conjuncts(query) if part not in common)), common) if common else (query, [])
 
 

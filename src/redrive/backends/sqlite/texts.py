@@ -36,16 +36,19 @@ def few(connection: sqlite3.Connection) -> int:
 
 def rare(connection: sqlite3.Connection, query: Query) -> frozenset[Text]:
     """Those of the question's phrases that few letters have."""
-    return frozenset(text for text in _texts(query) if is_rare(connection, text))
+    return frozenset(text for text in _texts(query) if _is_rare(connection, text))
 
 
-def is_rare(connection: sqlite3.Connection, text: Text) -> bool:
-    """Do few letters have the phrase?"""
+def _is_rare(connection: sqlite3.Connection, text: Text) -> bool:
+    return has_at_most(connection, text, few(connection) if text.where is Where.MESSAGE else FEW)
+
+
+def has_at_most(connection: sqlite3.Connection, text: Text, most: int) -> bool:
+    """Do no more letters have the phrase?"""
     found = matching(text)
     if found is None:
         return True
     sql, parameters = found
-    most = few(connection) if text.where is Where.MESSAGE else FEW
     (count,) = connection.execute(f"SELECT count(*) FROM ({sql} LIMIT {most + 1})", parameters).fetchone()
     return bool(count <= most)
 
