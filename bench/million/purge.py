@@ -27,7 +27,7 @@ from redrive.model.spelling import spelled
 
 EVERY_SECONDS = 0.005
 STALL_MS = 50.0
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 20.0
 SHORT_SECONDS = 60.0
 """What another process purges, or beside searches, is cut short after this."""
 LONGEST_TIDY_SECONDS = 60.0
@@ -44,8 +44,8 @@ class Purge:
         self._seconds = seconds
 
     async def beside(self) -> tuple[tuple[Waits, ...], Space]:
-        """Captures: beside searches alone; while half of all letters are purged, to the end; while letters are purged beside searches, here and
-        by another process. And what space it frees."""
+        """Captures: beside nothing, which tells what the machine does by itself; beside searches alone; while half of all letters are purged, to
+        the end; while letters are purged beside searches, here and by another process. And what space it frees."""
         half, rest = await self._shares()
         before = await self._ground.sizes()
         _, query = await four_fields(self._store)
@@ -59,6 +59,7 @@ class Purge:
 
         short = min(self._seconds, SHORT_SECONDS)
         waits = [
+            await self._waits("nothing", asyncio.sleep(QUIET_SECONDS), ()),
             await self._waits("searches", asyncio.sleep(QUIET_SECONDS), searches),
             await self._purging("a purge of half of all", here, half, (), self._seconds),
             await self._purging("a purge, and searches", here, rest, searches, short),
