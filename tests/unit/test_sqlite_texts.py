@@ -106,7 +106,8 @@ def test_what_is_found_is_there_and_what_is_not_found_is_told_of(
 ) -> None:
     if seed % 2:
         monkeypatch.setattr(texts, "FEW", 0)  # every word is common: letters are gone through in their order
-        monkeypatch.setattr(sifting, "_FIRST", 1)
+        monkeypatch.setattr(sifting, "_LEAST", 1)
+        monkeypatch.setattr(sifting, "_TIMES", 1)
         monkeypatch.setattr(sifting, "_GAP", 3)
     book = Book(store, seed)
     deeds = [book.put, book.put, book.change, book.purge, book.tidy, book.tidy, book.tidy]

@@ -10,7 +10,7 @@ from redrive.backends.columns import COLUMN
 from redrive.backends.sqlite import counts, sifting, table, texts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.groups import hour_in
-from redrive.backends.sqlite.plan import planned
+from redrive.backends.sqlite.plan import Along, planned
 from redrive.backends.sqlite.query import IS_LEASED, compiled, distance
 from redrive.backends.sqlite.rows import listed
 from redrive.model.census import scope_of
@@ -35,19 +35,11 @@ def _along(
 ) -> tuple[str, list[Any]]:
     """A statement that gives the numbers of the letters of a page in an order that there is an index of."""
     rest, phrases = sifting.parted(connection, query)
-    condition, parameters, is_few = planned(connection, rest, now)
-    column = f"l.{listed_by(order)}"
-    way, sign = ("DESC", "<") if is_newest_first(order) else ("ASC", ">")
-    ordered = f"{'+' if is_few else ''}{column} {way}, l.id {way}"
-    last = None if (last_one := last_letter(after, order)) is None else (last_one[0], last_one[1].bytes)
-    if phrases:
-        found = sifting.sifted(
-            connection, phrases, condition, parameters, column=column, ordered=ordered, is_before=sign, last=last, limit=limit
-        )
-        return "SELECT value AS seq FROM json_each(?) LIMIT -1", [listed(found)]
-    if last is not None:
-        condition, parameters = f"{condition} AND ({column}, l.id) {sign} (?, ?)", [*parameters, *last]
-    return f"SELECT l.seq AS seq FROM letters l WHERE {condition} ORDER BY {ordered} LIMIT {limit}", parameters
+    along = Along(planned(connection, rest, now), f"l.{listed_by(order)}", "DESC" if is_newest_first(order) else "ASC")
+    last = None if (one := last_letter(after, order)) is None else (one[0], one[1].bytes)
+    if not phrases:
+        return along.numbers(last, limit)
+    return "SELECT value AS seq FROM json_each(?) LIMIT -1", [listed(sifting.sifted(connection, phrases, along, last, limit))]
 
 
 def _nearest(

@@ -24,12 +24,39 @@ _COUNTED = {
 _AT_ONCE = 32
 
 
+Key = tuple[int, bytes]
+"""Where a letter stands in an order: an instant, and its id."""
+
+
 class Plan(NamedTuple):
     """A condition on `letters l`, its parameters, and whether few letters meet it, so that it is best to sort these."""
 
     condition: str
     parameters: list[Any]
     is_few: bool
+
+
+class Along(NamedTuple):
+    """The letters that a plan finds, along a column of instants that there is an index of, and their ids."""
+
+    plan: Plan
+    column: str
+    way: str
+    """ASC or DESC."""
+
+    def numbers(self, last: Key | None, limit: int) -> tuple[str, list[Any]]:
+        """A statement that gives the numbers of those that come next behind the last one."""
+        condition, parameters, is_few = self.plan
+        if last is not None:
+            condition = f"{condition} AND ({self.column}, l.id) {'<' if self.way == 'DESC' else '>'} (?, ?)"
+            parameters = [*parameters, *last]
+        ordered = f"{'+' if is_few else ''}{self.column} {self.way}, l.id {self.way}"
+        return f"SELECT l.seq AS seq FROM letters l WHERE {condition} ORDER BY {ordered} LIMIT {limit}", parameters
+
+    def key(self, connection: sqlite3.Connection, number: int) -> Key:
+        """Where a letter stands."""
+        at, id = connection.execute(f"SELECT {self.column}, l.id FROM letters l WHERE l.seq = ?", [number]).fetchone()
+        return at, id
 
 
 def planned(connection: sqlite3.Connection, query: Query, now: datetime) -> Plan:

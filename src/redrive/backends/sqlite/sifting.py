@@ -8,20 +8,19 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from redrive.backends.sqlite import texts
+from redrive.backends.sqlite.plan import Along, Key
 from redrive.backends.sqlite.query import SEARCHED, in_texts
 from redrive.backends.sqlite.rows import listed
 from redrive.model.query import And, Query, Text, conjuncts
 from redrive.model.texts import Where
 from redrive.model.words import needle
 
-_FIRST = 4
+_TIMES = 4
 """So many times as many letters as are wanted are looked at first."""
+_LEAST = 256
 _MOST = 8192
 _GAP = 2000
 """Letters in a row that are not meant, and yet are passed over more quickly than the index is asked anew behind them."""
-
-Key = tuple[int, bytes]
-"""Where a letter stands in an order: an instant, and its id."""
 
 
 def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Text]]:
@@ -31,37 +30,22 @@ def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Te
     return (And(tuple(part for part in conjuncts(query) if part not in common)), common) if common else (query, [])
 
 
-def sifted(
-    connection: sqlite3.Connection,
-    phrases: Sequence[Text],
-    condition: str,
-    parameters: Sequence[Any],
-    *,
-    column: str,
-    ordered: str,
-    is_before: str,
-    last: Key | None,
-    limit: int,
-) -> list[int]:
-    """The numbers of the first letters behind the last one that meet the condition and have all phrases.
-
-    `column` is what they are ordered by, besides their ids; `is_before` compares it in this order.
-    """
-    found: list[int] = []
-    size = _FIRST * limit
+def sifted(connection: sqlite3.Connection, phrases: Sequence[Text], along: Along, last: Key | None, limit: int) -> list[int]:
+    """The numbers of those that come next behind the last one and have all phrases."""
     if any(text.where is not Where.ANYWHERE for text in phrases):
-        condition = f"{condition} AND {SEARCHED}"
+        along = along._replace(plan=along.plan._replace(condition=f"{along.plan.condition} AND {SEARCHED}"))
+    found: list[int] = []
+    size = max(_LEAST, _TIMES * limit)
     while True:
-        beyond, more = ("", ()) if last is None else (f"AND ({column}, l.id) {is_before} (?, ?)", last)
-        numbers = f"SELECT l.seq AS seq FROM letters l WHERE {condition} {beyond} ORDER BY {ordered} LIMIT {size}"
-        some = _numbers(connection, f"SELECT group_concat(seq) FROM ({numbers})", [*parameters, *more])
+        numbers, parameters = along.numbers(last, size)
+        some = _numbers(connection, f"SELECT group_concat(seq) FROM ({numbers})", parameters)
         meant = frozenset(some)
         for text in phrases:
             meant &= _having(connection, text, meant)
         found += [number for number in some if number in meant]
         if len(found) >= limit or len(some) < size:
             return found[:limit]
-        last = connection.execute(f"SELECT {column}, l.id FROM letters l WHERE l.seq = ?", [some[-1]]).fetchone()
+        last = along.key(connection, some[-1])
         size = min(2 * size, _MOST)
 
 
