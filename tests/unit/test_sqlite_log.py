@@ -12,6 +12,7 @@ import redrive.blocking
 from redrive.backends.sqlite import checkpoints
 from redrive.backends.sqlite.connections import PAGE_BYTES
 from redrive.backends.sqlite.log import Log
+from redrive.model.query import EVERYTHING
 from redrive.testing import letter
 
 
@@ -35,6 +36,15 @@ def test_it_is_copied_behind_and_begins_anew(disk: Path, monkeypatch: pytest.Mon
     assert set(copied) == {"redrive-checkpoint"}
     assert max(sizes) < 200 * 20_000, "it has begun anew, several times"
     assert sizes == sorted(sizes), "and was not cut: to write over what is there is quicker than to append"
+
+
+def test_pages_that_a_purge_frees_are_not_written(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'letters.db'}"
+    with redrive.blocking.open(url) as dlq:
+        dlq.letters.put([letter(str(number), body=b"x" * 100_000) for number in range(10)])
+    with redrive.blocking.open(url) as dlq:
+        assert len(dlq.letters.purge(EVERYTHING)) == 10
+        assert (tmp_path / "letters.db-wal").stat().st_size < 10 * 100_000 / 4
 
 
 def test_one_that_has_begun_anew_is_short_though_its_file_is_long(tmp_path: Path) -> None:
