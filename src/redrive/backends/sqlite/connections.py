@@ -193,7 +193,7 @@ class Connections:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
-            # Some systems' SQLite writes zeros over every page that is freed: most of what a purge would write.
+            # Some systems' SQLite writes zeros over every page that is freed: a third of what a purge would write.
             connection.execute("PRAGMA secure_delete = FAST")
             # A statement over many rows keeps a copy of each page it touches until it ends: in a temporary file unless told.
             connection.execute("PRAGMA temp_store = MEMORY")

@@ -24,7 +24,10 @@ from redrive.model.query import Field, Order, Page, Query, looks_behind
 def page(connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime) -> Page:
     """A page of the letters that match."""
     with snapshot(connection):
-        numbers, parameters = (_nearest if order is Order.NEAREST else _along)(connection, query, order, limit + 1, after, now)
+        if order is Order.NEAREST:
+            numbers, parameters = _nearest(connection, query, limit + 1, after, now)
+        else:
+            numbers, parameters = _along(connection, query, order, limit + 1, after, now)
         found = table.seen(connection, numbers, parameters, now)
         unsearched = texts.unsearched(connection) if looks_behind(query) else 0
     return page_of(found, limit, order, query, unsearched=unsearched)
@@ -42,9 +45,7 @@ def _along(
     return "SELECT value AS seq FROM json_each(?) LIMIT -1", [listed(sifting.sifted(connection, phrases, along, last, limit))]
 
 
-def _nearest(
-    connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime
-) -> tuple[str, list[Any]]:
+def _nearest(connection: sqlite3.Connection, query: Query, limit: int, after: str | None, now: datetime) -> tuple[str, list[Any]]:
     """The same for the letters that are nearest to the question's phrases."""
     condition, parameters, _ = planned(connection, query, now)
     far, more = distance(query)

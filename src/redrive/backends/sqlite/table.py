@@ -158,8 +158,7 @@ def oldest(connection: sqlite3.Connection, plan: Plan, moment: int, limit: int, 
 
 
 def _numbered(note: str, numbers: str) -> str:
-    """For `read_all`: the letters whose numbers a statement gives as `seq`, in its order. What is sorted are numbers, not whole letters, which
-    would take longer than all the rest."""
+    """For `read_all`: the letters whose numbers a statement gives as `seq`, in its order. So numbers are sorted, not whole letters."""
     return f"SELECT {note} AS note, {WHOLE} AS data FROM ({numbers}) n CROSS JOIN {WITH_CONTENT} WHERE l.seq = n.seq"
 
 
