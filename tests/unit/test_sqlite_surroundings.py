@@ -14,6 +14,24 @@ from redrive import Claim, Status, blocking
 from redrive.model.errors import StoreUnavailable
 
 
+def test_a_store_that_is_opened_twice_is_still_known_to_be_in_use(tmp_path: Path) -> None:
+    """Else another process, on its end, would take the log away under whoever opened it first."""
+    url = f"sqlite:{tmp_path}/redrive.db"
+    program = "import sys; from redrive import blocking\nwith blocking.open(sys.argv[1]) as dlq: "
+
+    def elsewhere(what: str) -> str:
+        command = [sys.executable, "-c", program + what, url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+    with blocking.open(url) as dlq:
+        dlq.capture("first", ValueError("bad"), source="orders")
+        with blocking.open(url) as again:
+            again.capture("second", ValueError("bad"), source="orders")
+        elsewhere("dlq.capture('third', ValueError('bad'), source='orders')")
+        dlq.capture("fourth", ValueError("bad"), source="orders")
+        assert elsewhere("print(dlq.count())") == "4"
+
+
 def test_leases_end_although_the_clock_was_once_ahead(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path}/redrive.db"
     with blocking.open(url) as dlq:

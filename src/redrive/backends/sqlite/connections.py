@@ -165,8 +165,9 @@ class Connections:
 
     def _opened(self) -> sqlite3.Connection:
         with suppress(OSError):
-            # Letters hold other people's data: the file is its owner's alone. What is wrong with the path, SQLite tells.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            # Letters hold other people's data: the file is its owner's alone. What is wrong with the path, SQLite tells. One that is there is not
+            # to be opened here: to close it would end all locks that this process has on it, and another one would take the log away.
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         writer = self._connect()
         try:
             # Whose file it is comes first: another program's is not to be touched, not even by the log's mode.
