@@ -233,9 +233,6 @@ def test_those_who_write_sum_up_now_and_then_by_themselves(server: Server, url: 
 
 
 def test_nobody_waits_for_what_is_summed_up_but_who_writes_much_more_meanwhile(server: Server, url: str, namespace: str) -> None:
-    async def all_held(store: PostgresLetters) -> bool:
-        return await store.count() == 1 + 2 * 999 + 10 + 100
-
     async def scene() -> None:
         async with used(url) as store, administrator(server) as admin:
             await store.put([letter("first")])
