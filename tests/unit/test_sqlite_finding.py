@@ -10,9 +10,9 @@ import pytest
 
 from redrive.backends.sqlite import finding, groups, table, texts, upkeep
 from redrive.backends.sqlite.plan import planned, planned_among
-from redrive.model.instant import micros
+from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Or, Order, Query, Text
+from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Query, Text
 from redrive.model.status import Status
 from redrive.model.texts import Where
 from redrive.testing import START, failure, letter
@@ -60,6 +60,8 @@ QUESTIONS: dict[str, Query] = {
     "a common source of one of two rare errors": And(
         (Is(Field.SOURCE, "rare"), Or((Is(Field.ERROR, "Rare"), Is(Field.ERROR, "Rarer"))))
     ),
+    "one of two, by their ids": Or((Is(Field.ID, made(1, MANY).id), Is(Field.ID, made(2, MANY).id))),
+    "rare words, or a rare source": Or((Text("needle"), Is(Field.SOURCE, "rare"))),
     "what somebody holds": Is(Field.STATUS, "retrying"),
     "rare words": Text("a needle"),
     "rare words of a common status": And((Is(Field.STATUS, "pending"), Text("needle"))),
@@ -68,22 +70,50 @@ QUESTIONS: dict[str, Query] = {
 }
 
 
+@pytest.mark.parametrize("limit", [1, 10])
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.UPDATED])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_page_costs_the_same_however_many_letters_there_are(question: str) -> None:
+def test_a_page_costs_the_same_however_many_letters_there_are(question: str, order: Order, limit: int) -> None:
     def look(connection: sqlite3.Connection) -> None:
-        finding.page(connection, QUESTIONS[question], Order.NEWEST, 10, None, NOW)
+        finding.page(connection, QUESTIONS[question], order, limit, None, NOW)
 
     # An index of words grows in levels.
     assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)
 
 
-def test_one_of_several_common_values_is_looked_for_along_the_order() -> None:
-    either = Or((Is(Field.STATUS, "pending"), Is(Field.STATUS, "exhausted")))
+COMMON: dict[str, Query] = {
+    "one of two statuses": Or((Is(Field.STATUS, "pending"), Is(Field.STATUS, "exhausted"))),
+    "one of one": Or((Is(Field.STATUS, "pending"),)),
+    "a category": Is(Field.CATEGORY, made(9, MANY).failure.category.value),
+    "not a status": Not(Is(Field.STATUS, "exhausted")),
+    "a large group": Is(Field.GROUP, "group 7"),
+    "changed since": Is(Field.UPDATED_AT, START + timedelta(minutes=5), Op.GT),
+    "dead since": Is(Field.DEAD_LETTERED_AT, START + timedelta(minutes=5), Op.GT),
+}
+
+
+@pytest.mark.parametrize("limit", [1, 8])
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST, Order.UPDATED])
+@pytest.mark.parametrize("question", COMMON)
+def test_what_is_common_is_looked_for_along_the_order(
+    monkeypatch: pytest.MonkeyPatch, question: str, order: Order, limit: int
+) -> None:
+    monkeypatch.setattr(texts, "FEW", 5)
 
     def look(connection: sqlite3.Connection) -> None:
-        assert len(finding.page(connection, either, Order.NEWEST, 10, None, NOW).letters) == 10
+        assert len(finding.page(connection, COMMON[question], order, limit, None, NOW).letters) == limit
 
-    assert steps(stored(MANY), look) <= 1.2 * steps(stored(FEW), look)
+    assert steps(stored(MANY), look) <= 2 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize(("asked", "order"), [(Field.UPDATED_AT, Order.OLDEST), (Field.DEAD_LETTERED_AT, Order.UPDATED)])
+def test_a_short_time_by_another_clock_than_the_order_s_is_looked_at_first(asked: Field, order: Order) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        (last,) = connection.execute(f"SELECT {asked} FROM letters ORDER BY {asked} DESC LIMIT 1 OFFSET 9").fetchone()
+        since = Is(asked, instant(last), Op.GE)
+        assert len(finding.page(connection, since, order, 10, None, NOW).letters) == 10
+
+    assert steps(stored(MANY), look) <= 2 * steps(stored(FEW), look)
 
 
 @pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST, Order.UPDATED])
@@ -110,8 +140,14 @@ def test_words_that_most_letters_have_are_looked_for_in_one_letter_after_another
 
 @pytest.mark.parametrize(
     "query",
-    [EVERYTHING, Is(Field.NAMESPACE, "default"), Is(Field.SOURCE, "orders"), Is(Field.STATUS, "pending")],
-    ids=["everything", "a namespace", "a source", "a status"],
+    [
+        EVERYTHING,
+        Is(Field.NAMESPACE, "default"),
+        Is(Field.SOURCE, "orders"),
+        Is(Field.STATUS, "pending"),
+        Or((Is(Field.STATUS, "pending"), Is(Field.STATUS, "exhausted"))),
+    ],
+    ids=["everything", "a namespace", "a source", "a status", "one of two statuses"],
 )
 def test_counts_are_kept(query: Query) -> None:
     def count(connection: sqlite3.Connection) -> None:

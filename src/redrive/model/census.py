@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import product
+from math import prod
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -14,7 +16,7 @@ from msgspec import Struct, field
 from redrive.model.hours import hour_of
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
-from redrive.model.query import TALLIED, Field, Is, Op, Query, conjuncts
+from redrive.model.query import TALLIED, And, Field, Is, Op, Or, Query, conjuncts
 from redrive.model.status import Status
 
 ALL = "all"
@@ -26,6 +28,9 @@ FACETS = (Field.SOURCE, Field.CATEGORY, Field.ERROR, Field.POLICY)
 
 _FACETS = (ALL, *(facet.value for facet in FACETS), HOURS)
 """In the order that `Census.cells` has them."""
+
+_MOST_SCOPES = 16
+"""Among more, it is quicker to count the letters."""
 
 STORED = tuple(status for status in Status if status is not Status.RETRYING)
 """Statuses that letters are stored with, and so counted by. `retrying` is seen from leases."""
@@ -251,6 +256,25 @@ def scope_of(query: Query) -> Scope | None:
         return None
     facet, value = next(iter(values.items()), (None, ""))
     return Scope(namespace, facet, value, status)
+
+
+def scopes_of(query: Query) -> list[Scope] | None:
+    """The same for a question that leaves a choice between values of a field, as `status:a or status:b` does: each by itself. No letter belongs
+    to two of them."""
+    choices = [_choice(part) for part in conjuncts(query)]
+    if prod(map(len, choices)) > _MOST_SCOPES:
+        return None
+    scopes = [scope_of(And(chosen)) for chosen in product(*choices)]
+    return None if None in scopes else [scope for scope in scopes if scope is not None]
+
+
+def _choice(part: Query) -> tuple[Query, ...]:
+    """The parts of which one has to hold, and no two can."""
+    if not isinstance(part, Or):
+        return (part,)
+    values = {(one.field, str(one.value)): one for one in part.parts if isinstance(one, Is) and one.op is Op.EQ}
+    is_of_one_field = len({field for field, _ in values}) == 1 and len(values) == len(set(part.parts))
+    return tuple(values.values()) if is_of_one_field else (part,)
 
 
 class Miscount(Struct, frozen=True, kw_only=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from redrive.backends.columns import COLUMN
 from redrive.backends.sqlite import counts, sifting, table, texts
@@ -13,7 +15,7 @@ from redrive.backends.sqlite.groups import hour_in
 from redrive.backends.sqlite.plan import Along, planned
 from redrive.backends.sqlite.query import IS_LEASED, compiled, distance
 from redrive.backends.sqlite.rows import listed
-from redrive.model.census import scope_of
+from redrive.model.census import scopes_of
 from redrive.model.hours import HOUR
 from redrive.model.instant import micros
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by
@@ -38,7 +40,8 @@ def _along(
 ) -> tuple[str, list[Any]]:
     """A statement that gives the numbers of the letters of a page in an order that there is an index of."""
     rest, phrases = sifting.parted(connection, query)
-    along = Along(planned(connection, rest, now), f"l.{listed_by(order)}", "DESC" if is_newest_first(order) else "ASC")
+    by = listed_by(order)
+    along = Along(planned(connection, rest, now, Field(by)), f"l.{by}", "DESC" if is_newest_first(order) else "ASC")
     last = None if (one := last_letter(after, order)) is None else (one[0], one[1].bytes)
     if not phrases:
         return along.numbers(last, limit)
@@ -47,12 +50,12 @@ def _along(
 
 def _nearest(connection: sqlite3.Connection, query: Query, limit: int, after: str | None, now: datetime) -> tuple[str, list[Any]]:
     """The same for the letters that are nearest to the question's phrases."""
-    condition, parameters, _ = planned(connection, query, now)
+    plan = planned(connection, query, now, None)
     far, more = distance(query)
     beyond, last = _beyond_nearest(far, more, after)
     ordered = f"{far}, l.dead_lettered_at DESC, l.id DESC"
-    numbers = f"SELECT l.seq AS seq FROM letters l WHERE {condition}{beyond} ORDER BY {ordered} LIMIT {limit}"
-    return numbers, [*parameters, *last, *more]
+    numbers = f"SELECT l.seq AS seq FROM {plan.source} WHERE {plan.condition}{beyond} ORDER BY {ordered} LIMIT {limit}"
+    return numbers, [*plan.parameters, *last, *more]
 
 
 def _beyond_nearest(far: str, parameters: list[Any], after: str | None) -> tuple[str, list[Any]]:
@@ -66,9 +69,9 @@ def _beyond_nearest(far: str, parameters: list[Any], after: str | None) -> tuple
 
 def count(connection: sqlite3.Connection, query: Query, now: datetime) -> int:
     """How many letters match."""
-    if (scope := scope_of(query)) is not None:
+    if (scopes := scopes_of(query)) is not None:
         with snapshot(connection):
-            return counts.counted(connection, scope, micros(now))
+            return sum(counts.counted(connection, scope, micros(now)) for scope in scopes)
     condition, parameters = compiled(query, now)
     (found,) = connection.execute(f"SELECT count(*) FROM letters l WHERE {condition}", parameters).fetchone()
     return int(found)
@@ -76,9 +79,9 @@ def count(connection: sqlite3.Connection, query: Query, now: datetime) -> int:
 
 def tally(connection: sqlite3.Connection, by: Field, query: Query, now: datetime) -> dict[str, int]:
     """How many letters match for each value of a field."""
-    if (scope := scope_of(query)) is not None:
+    if (scopes := scopes_of(query)) is not None:
         with snapshot(connection):
-            if (found := counts.tallied(connection, by, scope, micros(now))) is not None:
+            if (found := _together(counts.tallied(connection, by, scope, micros(now)) for scope in scopes)) is not None:
                 return found
     condition, parameters = compiled(query, now)
     column, leading = COLUMN[by], []
@@ -90,9 +93,9 @@ def tally(connection: sqlite3.Connection, by: Field, query: Query, now: datetime
 
 def hours(connection: sqlite3.Connection, since: int, until: int, query: Query, now: datetime) -> dict[int, int]:
     """How many letters that match came in each hour."""
-    if (scope := scope_of(query)) is not None:
+    if (scopes := scopes_of(query)) is not None:
         with snapshot(connection):
-            if (found := counts.hours(connection, since, until, scope, micros(now))) is not None:
+            if (found := _together(counts.hours(connection, since, until, scope, micros(now)) for scope in scopes)) is not None:
                 return found
     condition, parameters = compiled(query, now)
     sql = f"""
@@ -100,3 +103,16 @@ def hours(connection: sqlite3.Connection, since: int, until: int, query: Query, 
         WHERE l.dead_lettered_at >= {since * HOUR} AND l.dead_lettered_at < {(until + 1) * HOUR} AND {condition} GROUP BY 1
     """
     return dict(connection.execute(sql, parameters).fetchall())
+
+
+T = TypeVar("T")
+
+
+def _together(counted: Iterable[dict[T, int] | None]) -> dict[T, int] | None:
+    """What was counted, added up; None when one of them does not tell."""
+    totals: Counter[T] = Counter()
+    for one in counted:
+        if one is None:
+            return None
+        totals.update(one)
+    return dict(totals)

@@ -68,21 +68,21 @@ def compiled(
     now: datetime,
     *,
     rare: Collection[Text] | None = None,
-    driver: Field | None = None,
-    either: Field = Field.ID,
+    by: Collection[Field] = INDEXED,
+    either: Collection[Field] = (),
 ) -> Condition:
     """The question as a condition.
 
     Phrases that are `rare` are looked up once for all letters, others in each letter that comes up; without, all are looked up.
-    Of the fields that are `INDEXED`, only the `driver` is to be found by its index, if there is one; and only `either` where one of
-    several parts is enough, for those that several indexes give have to be sorted.
+    Of the fields that are `INDEXED`, letters are to be found only `by` these; and only by `either` where one of several parts is enough, for
+    those that several indexes give have to be sorted.
     """
-    inner = partial(compiled, now=now, rare=rare, driver=driver, either=either)
+    inner = partial(compiled, now=now, rare=rare, by=by, either=either)
     match query:
         case Is(field=Field.STATUS, value=value, op=op) if op == "=":
             if value == Status.RETRYING:
                 return "l.seq IN (SELECT c.seq FROM claims c INDEXED BY claims_held WHERE c.until > ?)", [micros(now)]
-            return f"({_column(Field.STATUS, driver)} = ? AND NOT {IS_LEASED})", [str(value), micros(now)]
+            return f"({_column(Field.STATUS, by)} = ? AND NOT {IS_LEASED})", [str(value), micros(now)]
         case Is(field=Field.STATUS, value=value, op=op):
             status = f"CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END"
             return f"{status} {op.value} ?", [micros(now), str(value)]
@@ -91,12 +91,12 @@ def compiled(
         case Is(field=Field.ERROR, value=value, op=op):
             # An error's full name ends with the name that its index has.
             if op == "=" and "." in value:
-                return f"({_column(Field.ERROR, driver)} = ? AND l.error = ?)", [last_name(value), value]
-            column = "l.error" if "." in value else _column(Field.ERROR, driver)
+                return f"({_column(Field.ERROR, by)} = ? AND l.error = ?)", [last_name(value), value]
+            column = "l.error" if "." in value else _column(Field.ERROR, by)
             return f"{column} {op.value} ?", [value]
         case Is(field=field, value=value, op=op):
             plain = _plain(value)
-            condition = f"{_column(field, driver)} {op.value} ?"
+            condition = f"{_column(field, by)} {op.value} ?"
             if field in NULLABLE:
                 condition = f"({COLUMN[field]} IS NOT NULL AND {condition})"
             return condition, [plain]
@@ -109,7 +109,7 @@ def compiled(
         case And(parts=parts):
             return _joined(parts, " AND ", "1", inner)
         case Or(parts=parts):
-            return _joined(parts, " OR ", "0", partial(inner, driver=either))
+            return _joined(parts, " OR ", "0", partial(inner, by=either))
         case Not(part=Not(part=part)):
             # SQLite's parser takes only so many levels.
             return inner(part)
@@ -181,10 +181,10 @@ def _worded(text: Text, *, is_rare: bool) -> Condition:
             return _HAS_IN_TEXTS, found[1]
 
 
-def _column(field: Field, driver: Field | None) -> str:
-    """The field's column, kept from its index when another's is to be used."""
+def _column(field: Field, by: Collection[Field]) -> str:
+    """The field's column, kept from its index when others are to be used."""
     column = "l.error_name" if field is Field.ERROR else COLUMN[field]
-    return column if driver is None or field is driver or field not in INDEXED else f"+{column}"
+    return column if field in by or field not in INDEXED else f"+{column}"
 
 
 def as_hex(tag: str) -> str:

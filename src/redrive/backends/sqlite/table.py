@@ -148,12 +148,11 @@ def seen(connection: sqlite3.Connection, numbers: str, parameters: Sequence[Any]
 
 def oldest(connection: sqlite3.Connection, plan: Plan, moment: int, limit: int, more: str = "") -> list[Numbered]:
     """The oldest letters that the plan finds, that meet the condition `more`, and that nobody holds."""
-    condition, parameters, is_few = plan
     numbers = f"""
-        SELECT l.seq AS seq FROM letters l WHERE {condition} {more} AND NOT {IS_LEASED}
-        ORDER BY {"+" if is_few else ""}l.dead_lettered_at, l.id LIMIT ?
+        SELECT l.seq AS seq FROM {plan.source} WHERE {plan.condition} {more} AND NOT {IS_LEASED}
+        ORDER BY {plan.ordered("l.dead_lettered_at", "ASC")} LIMIT ?
     """
-    found = read_all(connection, _numbered("l.seq", numbers), [*parameters, moment, limit])
+    found = read_all(connection, _numbered("l.seq", numbers), [*plan.parameters, moment, limit])
     return [Numbered(int(seq), restored(data)) for seq, data in found]
 
 

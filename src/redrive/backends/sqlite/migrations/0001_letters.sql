@@ -37,7 +37,7 @@ CREATE INDEX letters_by_age ON letters (dead_lettered_at);
 CREATE INDEX letters_by_status ON letters (status, dead_lettered_at);
 CREATE INDEX letters_by_source ON letters (source, dead_lettered_at);
 CREATE INDEX letters_by_error ON letters (error_name, dead_lettered_at);
-CREATE INDEX letters_by_group ON letters (fingerprint, namespace, dead_lettered_at);
+CREATE INDEX letters_by_group ON letters (fingerprint, dead_lettered_at, namespace);
 CREATE INDEX letters_by_change ON letters (updated_at);
 
 -- A row for each letter that waits for a retry or is leased; narrow, so that claiming touches little.
