@@ -33,7 +33,7 @@ def main() -> None:
     os.environ["REDRIVE_TELEMETRY"] = "false"
     options.place.mkdir(exist_ok=True, parents=True)
     console = Console(width=None if Console().is_terminal else 180)
-    sizes = sorted(options.sizes)
+    sizes = sorted(options.sizes)[-1:] if options.only_captures else sorted(options.sizes)
     setting = (
         f"redrive {__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores"
     )
@@ -52,13 +52,14 @@ def main() -> None:
             # What was measured until then is told all the same, and the other engine has its turn.
             traceback.print_exc()
     for growth in done.values():
-        console.print(table(growth, setting))
+        if growth.stops:
+            console.print(table(growth, setting))
         console.print(waits_table(growth))
         if growth.space is not None:
             console.print(growth.space.text)
         if options.markdown:
             print(markdown(growth))
-    for path in (options.place / "million.svg", *([CHART] if options.save else [])):
+    for path in () if options.only_captures else (options.place / "million.svg", *([CHART] if options.save else [])):
         path.write_text(chart(list(done.values()), setting))
 
 
@@ -80,6 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--purge-seconds", type=float, default=1200.0, metavar="N", help="how long the large purge may take, default: %(default)s"
     )
+    parser.add_argument("--only-captures", action="store_true", help="fill the store, and measure captures beside a purge alone")
     parser.add_argument("--markdown", action="store_true", help="print the tables in markdown too")
     parser.add_argument("--save", action="store_true", help="write the chart to docs/million.svg too")
     return parser.parse_args()

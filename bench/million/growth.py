@@ -67,6 +67,8 @@ class Waits(Struct, frozen=True, kw_only=True):
     """Captures that took longer than they may."""
     machine_ms: float
     """How late a bare fsync of another file was done at most, by a process of its own at the same time."""
+    machine_stalls: int
+    """How often it was later than a capture may be."""
     longest_own_ms: float
     """The longest but for the time in which that fsync was late too."""
     stalled_own: int
@@ -114,6 +116,7 @@ _WAIT_TITLES = (
     "longest",
     "over 50 ms",
     "the machine's longest",
+    "over 50 ms a minute",
     "longest but for the machine",
     "over 50 ms",
     "pages/s",
@@ -144,19 +147,23 @@ def table(growth: Growth, setting: str) -> Table:
 
 
 def waits_table(growth: Growth) -> Table:
-    """The captures beside a purge."""
+    """The captures beside a purge: a column for each thing that went on meanwhile, for there are fewer of these."""
     drawn = Table(title=f"{growth.engine}: a capture every 5 ms", title_justify="left")
-    for title in ("meanwhile", *_WAIT_TITLES):
-        drawn.add_column(title, justify="left" if title == "meanwhile" else "right", no_wrap=True)
-    for waits in growth.waits:
-        drawn.add_row(*_wait_cells(waits))
+    drawn.add_column("beside")
+    cells = [_wait_cells(waits) for waits in growth.waits]
+    for meanwhile, *_ in cells:
+        drawn.add_column(meanwhile, justify="right", max_width=24)
+    for place, title in enumerate(_WAIT_TITLES, 1):
+        drawn.add_row(title, *(column[place] for column in cells))
     return drawn
 
 
 def markdown(growth: Growth) -> str:
     """The same, to be pasted into a document."""
     sizes = [f"{stop.size:,}" for stop in growth.stops]
-    lines = [f"| {growth.engine} | {' | '.join(sizes)} | unit | at {sizes[-1]} | goal |", "|---" * (len(sizes) + 4) + "|"]
+    lines: list[str] = []
+    if sizes:
+        lines += [f"| {growth.engine} | {' | '.join(sizes)} | unit | at {sizes[-1]} | goal |", "|---" * (len(sizes) + 4) + "|"]
     for row in _rows(growth):
         last = row[-1]
         cells = [f"{_number(cost.ours)} ({_number(cost.raw)})" if cost.raw is not None else _number(cost.ours) for cost in row]
@@ -172,7 +179,7 @@ def markdown(growth: Growth) -> str:
 
 def _rows(growth: Growth) -> Iterator[list[Cost]]:
     """A cost at all sizes."""
-    for one in growth.stops[-1].costs:
+    for one in growth.stops[-1].costs if growth.stops else ():
         missing = Cost(key=one.key, name=one.name, unit=one.unit, ours=None)
         yield [stop.cost(one.key) or missing for stop in growth.stops]
 
@@ -186,6 +193,7 @@ def _wait_cells(waits: Waits) -> list[str]:
         f"{waits.longest_ms:.1f} ms",
         f"{waits.stalled:,}",
         f"{waits.machine_ms:.1f} ms",
+        f"{60 * waits.machine_stalls / waits.seconds:.1f}",
         f"{waits.longest_own_ms:.1f} ms",
         f"{waits.stalled_own:,}",
         f"{waits.pages / waits.seconds:,.0f}" if waits.pages else "",

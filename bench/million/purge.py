@@ -11,8 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
-
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from bench.harness import Watch
 from bench.million.grounds import PAGE
@@ -30,7 +29,19 @@ STALL_MS = 50.0
 QUIET_SECONDS = 20.0
 SHORT_SECONDS = 60.0
 """What another process purges, or beside searches, is cut short after this."""
+TURN_SECONDS = 45.0
+PAUSE_SECONDS = 15.0
+"""The large purge goes on for one, and rests for the other: so what the disk does by itself is seen in the same minutes."""
 LONGEST_TIDY_SECONDS = 60.0
+
+
+class Watched(NamedTuple):
+    """Captures for some time, each from when it was due until it was held, and what the machine did meanwhile."""
+
+    spans: list[Span]
+    machine: Machine
+    pages: int
+    seconds: float
 
 
 class Purge:
@@ -44,8 +55,8 @@ class Purge:
         self._seconds = seconds
 
     async def beside(self) -> tuple[tuple[Waits, ...], Space]:
-        """Captures: beside nothing, which tells what the machine does by itself; beside searches alone; while half of all letters are purged, to
-        the end; while letters are purged beside searches, here and by another process. And what space it frees."""
+        """Captures: while half of all letters are purged, to the end, and beside nothing in turns with it, which tells what the machine does by
+        itself; beside searches alone; while letters are purged beside searches, here and by another process. And what space it frees."""
         half, rest = await self._shares()
         before = await self._ground.sizes()
         _, query = await four_fields(self._store)
@@ -57,13 +68,11 @@ class Purge:
         async def elsewhere(letters: Query) -> None:
             await _purged_by_another(self._ground.url, letters)
 
-        short = min(self._seconds, SHORT_SECONDS)
         waits = [
-            await self._waits("nothing", asyncio.sleep(QUIET_SECONDS), ()),
-            await self._waits("searches", asyncio.sleep(QUIET_SECONDS), searches),
-            await self._purging("a purge of half of all", here, half, (), self._seconds),
-            await self._purging("a purge, and searches", here, rest, searches, short),
-            await self._purging("a purge by another process, and searches", elsewhere, rest, searches, short),
+            *await self._in_turns(here, half),
+            self._told("searches", [await self._beside(asyncio.sleep(QUIET_SECONDS), searches)]),
+            await self._cut_short("a purge, and searches", here, rest, searches),
+            await self._cut_short("a purge by another process, and searches", elsewhere, rest, searches),
         ]
         purged = await self._ground.sizes()
         with Watch() as watch:
@@ -86,40 +95,49 @@ class Purge:
             found += number
         return And((Or(tuple(half)), before)), And((Is(Field.STATUS, rest), before))
 
-    async def _purging(
-        self, meanwhile: str, purge: Callable[[Query], Awaitable[None]], share: Query, searches: Sequence[Query], seconds: float
+    async def _in_turns(self, purge: Callable[[Query], Awaitable[None]], share: Query) -> tuple[Waits, Waits]:
+        """Captures beside nothing, and beside a purge to its end, unless that takes too long."""
+        matched = left = await self._store.count(share)
+        quiet: list[Watched] = []
+        purging: list[Watched] = []
+        while left and sum(one.seconds for one in purging) < self._seconds:
+            quiet.append(await self._beside(asyncio.sleep(PAUSE_SECONDS)))
+            purging.append(await self._beside(purge(share), seconds=TURN_SECONDS))
+            left = await self._store.count(share)
+            self._filled.say(f"{left:,} of {matched:,} left to be purged")
+        await self._ground.rest()
+        resting = self._told("nothing, in turns with it", quiet)
+        return self._told("a purge of half of all", purging, purged=matched - left, note="cut short" if left else ""), resting
+
+    async def _cut_short(
+        self, meanwhile: str, purge: Callable[[Query], Awaitable[None]], share: Query, searches: Sequence[Query]
     ) -> Waits:
         matched = await self._store.count(share)
-        waits = await self._waits(meanwhile, purge(share), searches, seconds)
+        watched = await self._beside(purge(share), searches, min(self._seconds, SHORT_SECONDS))
         await self._ground.rest()
-        waits = replace(waits, purged=matched - await self._store.count(share))
-        self._filled.say(f"{waits.purged:,} of {matched:,} purged, {waits.purged_a_second:,.0f} a second")
-        return waits
+        return self._told(meanwhile, [watched], purged=matched - await self._store.count(share))
 
-    async def _waits(
-        self, meanwhile: str, work: Awaitable[None], searches: Sequence[Query], seconds: float = SHORT_SECONDS
-    ) -> Waits:
-        """How long captures take until the work is done, or has taken too long."""
-        self._filled.say(f"captures beside {meanwhile}")
+    async def _beside(self, work: Awaitable[None], searches: Sequence[Query] = (), seconds: float = SHORT_SECONDS) -> Watched:
+        """Captures until the work is done, or has taken long enough."""
         is_over = asyncio.Event()
         # What the bench itself holds is not to be gone through again and again meanwhile.
         gc.collect()
         gc.freeze()
-        note = ""
         async with Machine(self._place) as machine:
             captures = asyncio.create_task(_captures(self._ground.dlq, is_over))
             searching = asyncio.create_task(self._searches(searches, is_over))
-            with Watch() as watch:
-                try:
-                    async with asyncio.timeout(seconds):
-                        await work
-                except TimeoutError:
-                    note = "cut short"
+            with Watch() as watch, suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await work
             is_over.set()
             spans, pages = await captures, await searching
         gc.unfreeze()
-        waited = sorted(1000 * (ended - due) for due, ended in spans)
-        own = [1000 * (ended - due - machine.held_up(due, ended)) for due, ended in spans]
+        return Watched(spans, machine, pages, watch.seconds)
+
+    def _told(self, meanwhile: str, watched: Sequence[Watched], *, purged: int = 0, note: str = "") -> Waits:
+        spans = [(one.machine, *span) for one in watched for span in one.spans]
+        waited = sorted(1000 * (ended - due) for _, due, ended in spans)
+        own = [1000 * (ended - due - machine.held_up(due, ended)) for machine, due, ended in spans]
         waits = Waits(
             meanwhile=meanwhile,
             captures=len(waited),
@@ -127,16 +145,19 @@ class Purge:
             most_of_them_ms=percentile(waited, 0.99),
             longest_ms=waited[-1],
             stalled=sum(one > STALL_MS for one in waited),
-            machine_ms=machine.longest_ms,
+            machine_ms=max(one.machine.longest_ms for one in watched),
+            machine_stalls=sum(1000 * (until - since) > STALL_MS for one in watched for since, until in one.machine.slow),
             longest_own_ms=max(own),
             stalled_own=sum(one > STALL_MS for one in own),
-            pages=pages,
-            seconds=watch.seconds,
+            pages=sum(one.pages for one in watched),
+            seconds=sum(one.seconds for one in watched),
+            purged=purged,
             note=note,
         )
         self._filled.say(
             f"captures beside {meanwhile}: median {waits.median_ms:.1f}, longest {waits.longest_ms:.1f} ms ({waits.stalled} over 50), "
-            f"the machine's longest {waits.machine_ms:.1f}, longest but for it {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50)"
+            f"the machine's longest {waits.machine_ms:.1f} ({waits.machine_stalls} over 50), "
+            f"longest but for it {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50); {waits.purged:,} purged in {waits.seconds:.0f} s"
         )
         return waits
 

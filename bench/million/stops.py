@@ -24,6 +24,8 @@ async def grown(engine: str, sizes: Sequence[int], options: argparse.Namespace, 
         growth = Growth(engine=ground.name, stops=())
         for size in sizes:
             await filled.fill(size)
+            if options.only_captures:
+                continue
             is_whole = options.index_all or size <= INDEX_ALL_UP_TO
             stop = Stop(size=size, costs=tuple([cost async for cost in _costs(filled, growth.stops, is_whole=is_whole)]))
             growth = Growth(engine=ground.name, stops=(*growth.stops, stop))
