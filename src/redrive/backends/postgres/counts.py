@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from redrive.backends.postgres.database import Database
 from redrive.backends.postgres.query import Condition
 from redrive.backends.postgres.rows import restored_text
 from redrive.backends.postgres.tables import Tables
-from redrive.model.census import ALL, FACETS, HOURS, STORED, Scope, hour_number, hour_text, scope_of
+from redrive.model.census import ALL, FACETS, HOURS, STORED, Scope, hour_number, hour_text, scopes_of
 from redrive.model.hours import HOUR, hour_of, start_of
 from redrive.model.query import EVERYTHING, Field, Query, tally_key
 
@@ -28,20 +29,23 @@ class Counts:
         self._schema = database.schema
 
     async def count(self, query: Query, now: int | None) -> int:
-        scope = scope_of(query)
-        if scope is None:
-            condition = Condition(self._schema, query, now)
+        scopes = scopes_of(query)
+        condition = Condition(self._schema, query if scopes is None else EVERYTHING, now)
+        if scopes is None:
             sql = f"SELECT '', count(*) FROM {self._schema}.letters l WHERE {condition.sql}"
         else:
-            condition, sql = self._kept(scope, "''", scope.facet, now)
+            sql = " UNION ALL ".join(self._kept(condition, scope, "''", scope.facet) for scope in scopes)
         return sum((await self._counted(sql, condition)).values())
 
     async def tally(self, by: Field, query: Query, now: int | None) -> dict[str, int]:
         tally_key(by)
-        scope = scope_of(query)
-        if scope is not None and (by in (Field.STATUS, Field.NAMESPACE) or scope.facet in (None, by)):
-            key, facet = ("r.value", by) if by in FACETS or by is Field.GROUP else (f"r.{by}", scope.facet)
-            condition, sql = self._kept(scope, key, facet, now, by=by)
+        scopes = scopes_of(query)
+        if scopes is not None and all(by in (Field.STATUS, Field.NAMESPACE) or scope.facet in (None, by) for scope in scopes):
+            condition = Condition(self._schema, EVERYTHING, now)
+            is_facet = by in FACETS or by is Field.GROUP
+            key = "r.value" if is_facet else f"r.{by}"
+            kept = (self._kept(condition, scope, key, by if is_facet else scope.facet, by=by) for scope in scopes)
+            sql = " UNION ALL ".join(kept)
         else:
             condition = Condition(self._schema, query, now)
             column = condition.seen_status if by is Field.STATUS else COLUMN[by]
@@ -52,12 +56,14 @@ class Counts:
         first, last = hour_of(since), hour_of(until)
         if first > last:
             return {}
-        scope = scope_of(query)
-        if scope is not None and scope.facet is None:
-            condition, sql = self._kept_hours(scope, first, last, now)
+        scopes = scopes_of(query)
+        if scopes is not None and all(scope.facet is None for scope in scopes):
+            condition = Condition(self._schema, EVERYTHING, now)
+            sql = " UNION ALL ".join(self._kept_hours(condition, scope, first, last) for scope in scopes)
             return {start_of(hour_number(text)): count for text, count in (await self._counted(sql, condition)).items()}
-        if scope is not None and scope.facet is Field.GROUP and scope.status is None:
-            condition, sql = self._hours_of_group(scope, first, last)
+        if scopes is not None and all(scope.facet is Field.GROUP and scope.status is None for scope in scopes):
+            condition = Condition(self._schema, EVERYTHING, None)
+            sql = " UNION ALL ".join(self._hours_of_group(condition, scope, first, last) for scope in scopes)
             return {start_of(hour): count for hour, count in (await self._counted(sql, condition)).items()}
         condition = Condition(self._schema, query, now)
         begin, end = (condition.parameter(hour * HOUR) for hour in (first, last + 1))
@@ -67,14 +73,15 @@ class Counts:
         )
         return {start_of(hour): count for hour, count in (await self._counted(sql, condition)).items()}
 
-    async def _counted(self, sql: str, condition: Condition) -> dict[Any, int]:
-        return {value: count for value, count in await self._database.read(sql, *condition.arguments) if count}
+    async def _counted(self, sql: str, condition: Condition) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for value, count in await self._database.read(sql, *condition.arguments):
+            if count:
+                found[value] += count
+        return found
 
-    def _kept(
-        self, scope: Scope, key: str, facet: Field | None, now: int | None, *, by: Field | None = None
-    ) -> tuple[Condition, str]:
+    def _kept(self, condition: Condition, scope: Scope, key: str, facet: Field | None, *, by: Field | None = None) -> str:
         """How many letters there are in the scope for each `key`, by what is kept of this facet."""
-        condition = Condition(self._schema, EVERYTHING, now)
         value = condition.text(scope.value) if scope.facet is not None else None
         wanted = [f"r.value = {value}"] if value else []
         if facet is Field.GROUP:
@@ -85,7 +92,7 @@ class Counts:
             kept += f" AND left(c.value, 64) = left({value}, 64)" if value else ""
         column = COLUMN[facet].removeprefix("l.") if facet else None
         values = (f"n.{column}", f"l.{column}") if column else ("''", "''")
-        return condition, self._summed(condition, scope, key, kept, values, wanted, is_of_status=by is Field.STATUS)
+        return self._summed(condition, scope, key, kept, values, wanted, is_of_status=by is Field.STATUS)
 
     def _kept_groups(self, scope: Scope, value: str | None, condition: Condition, *, is_apart: bool, is_of_status: bool) -> str:
         wanted = "g.place <> ''" if is_apart else "g.place = ''"
@@ -100,24 +107,20 @@ class Counts:
             f" CROSS JOIN LATERAL (VALUES {STATUSES}) AS s (status, count) WHERE {wanted}"
         )
 
-    def _kept_hours(self, scope: Scope, first: int, last: int, now: int | None) -> tuple[Condition, str]:
-        condition = Condition(self._schema, EVERYTHING, now)
+    def _kept_hours(self, condition: Condition, scope: Scope, first: int, last: int) -> str:
         among = " BETWEEN {} AND {}".format(*(condition.text(hour_text(hour)) for hour in (first, last)))
         kept = f"{_KEPT} FROM {self._schema}.counts c WHERE c.facet = '{HOURS}' AND left(c.value, 64){among}"
         hours = "n.hour", f"{self._schema}.hour_of(l.dead_lettered_at)"
         values = [f"lpad(({hour} + 1000000000)::text, 10, '0')" for hour in hours]
-        return condition, self._summed(condition, scope, "r.value", kept, values, [f"r.value{among}"])
+        return self._summed(condition, scope, "r.value", kept, values, [f"r.value{among}"])
 
-    def _hours_of_group(self, scope: Scope, first: int, last: int) -> tuple[Condition, str]:
-        condition = Condition(self._schema, EVERYTHING, None)
+    def _hours_of_group(self, condition: Condition, scope: Scope, first: int, last: int) -> str:
         value, place, within = condition.text(scope.value), "''", "true"
         if scope.namespace is not None:
             namespace = condition.text(scope.namespace)
             place, within = f"{self._schema}.key_of({namespace})", f"n.namespace = {namespace}"
         begin, end = (f"{condition.parameter(hour)}::bigint" for hour in (first, last))
-        return (
-            condition,
-            f"""
+        return f"""
             SELECT r.hour, sum(r.count)::bigint FROM (
                 SELECT h.hour, h.count FROM {self._schema}.group_hours h
                 WHERE h.key = {self._schema}.key_of({value}) AND h.place = {place} AND h.hour BETWEEN {begin} AND {end}
@@ -125,8 +128,7 @@ class Counts:
                 SELECT n.hour, n.count FROM {self._schema}.changes n
                 WHERE n.fingerprint = {value} AND {within} AND n.hour BETWEEN {begin} AND {end}
             ) r GROUP BY r.hour
-        """,
-        )
+        """
 
     def _summed(
         self,

@@ -9,7 +9,7 @@ import pytest
 from redrive.model.amendment import Amendment
 from redrive.model.errors import BadCursor, Unsupported
 from redrive.model.hours import SHOWN
-from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not
+from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Or
 from redrive.model.settlement import Completed, Failed
 from redrive.model.status import Act, Status
 from redrive.testing.kit.clerk import Clerk, Kit, needs
@@ -60,6 +60,36 @@ class Counting(Kit):
         assert counted(Is(Field.STATUS, "retrying")) == 1
         assert counted(Is(Field.STATUS, "exhausted"), Is(Field.NAMESPACE, "default")) == 1
         assert sum(store.hourly(START, START, Not(Is(Field.SOURCE, "orders"))).values()) == 1
+
+    def test_of_one_of_several_values_all_are_counted_and_none_twice(self, store: Clerk) -> None:
+        store.put(
+            letter("a"),
+            letter("b", source="bills"),
+            letter("c", status=Status.EXHAUSTED, failure=failure(fingerprint="other")),
+            letter("d", source="mail", status=Status.EXHAUSTED, at=START - _HOUR),
+            letter("e", source="mail", status=Status.ARCHIVED, namespace="other"),
+        )
+        store.claim(what=(letter("a").id,), lease=_HOUR)
+        statuses = Or((Is(Field.STATUS, "pending"), Is(Field.STATUS, "exhausted"), Is(Field.STATUS, "pending")))
+        seen = Or((Is(Field.STATUS, "retrying"), Is(Field.STATUS, "archived")))
+        sources = Or((Is(Field.SOURCE, "orders"), Is(Field.SOURCE, "mail")))
+        for _ in range(2):
+            assert store.count(statuses) == 3
+            assert store.count(seen) == 2
+            assert store.count(sources) == 4
+            assert store.count(And((statuses, sources))) == 2
+            assert store.count(And((Is(Field.STATUS, "pending"), seen))) == 0
+            assert store.count(And((seen, Is(Field.NAMESPACE, "default")))) == 1
+            assert store.tally(Field.STATUS, statuses) == {"pending": 1, "exhausted": 2}
+            assert store.tally(Field.SOURCE, sources) == {"orders": 2, "mail": 2}
+            assert store.tally(Field.STATUS, sources) == {"retrying": 1, "exhausted": 2, "archived": 1}
+            assert store.tally(Field.NAMESPACE, seen) == {"default": 1, "other": 1}
+            assert store.tally(Field.GROUP, And((statuses, sources))).get("other") == 1
+            assert store.hourly(START - _HOUR, START, statuses) == {START - _HOUR: 1, START: 2}
+            assert store.hourly(START - _HOUR, START, sources) == {START - _HOUR: 1, START: 3}
+            groups = Or((Is(Field.GROUP, "other"), Is(Field.GROUP, failure().fingerprint)))
+            assert store.hourly(START - _HOUR, START, groups) == {START - _HOUR: 1, START: 4}
+            store.tidy_all()
 
     def test_a_group_tells_what_became_of_its_letters(self, store: Clerk) -> None:
         needs(store, "groups")
