@@ -59,7 +59,9 @@ def main() -> None:
             console.print(growth.space.text)
         if options.markdown:
             print(markdown(growth))
-    for path in () if options.only_captures else (options.place / "million.svg", *([CHART] if options.save else [])):
+    if options.only_captures:
+        return
+    for path in (options.place / "million.svg", *([CHART] if options.save else [])):
         path.write_text(chart(list(done.values()), setting))
 
 

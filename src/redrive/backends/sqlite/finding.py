@@ -22,6 +22,8 @@ from redrive.model.paging import is_newest_first, last_letter, last_nearest, lis
 from redrive.model.paging import page as page_of
 from redrive.model.query import Field, Order, Page, Query, looks_behind
 
+T = TypeVar("T")
+
 
 def page(connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime) -> Page:
     """A page of the letters that match."""
@@ -103,9 +105,6 @@ def hours(connection: sqlite3.Connection, since: int, until: int, query: Query, 
         WHERE l.dead_lettered_at >= {since * HOUR} AND l.dead_lettered_at < {(until + 1) * HOUR} AND {condition} GROUP BY 1
     """
     return dict(connection.execute(sql, parameters).fetchall())
-
-
-T = TypeVar("T")
 
 
 def _together(counted: Iterable[dict[T, int] | None]) -> dict[T, int] | None:
