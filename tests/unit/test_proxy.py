@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -28,6 +29,9 @@ class Echo:
         self.ends: list[str] = []
         """How connections ended, in that order: `end` or `reset`."""
         self.connections: list[socket.socket] = []
+        self.may_go_on = threading.Event()
+        """Cleared: it hears, and takes its time."""
+        self.may_go_on.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
@@ -58,6 +62,7 @@ class Echo:
             try:
                 while chunk := connection.recv(65_536):
                     heard += chunk
+                    self.may_go_on.wait(PATIENCE)
                     connection.sendall(chunk)
                 self.ends.append("end")
                 connection.sendall(FAREWELL)
@@ -197,10 +202,29 @@ def test_a_request_can_be_cut_in_its_middle(proxy: Proxy, echo: Echo) -> None:
         assert said_back(client, b"two") == b"two"
         client.sendall(b"three")
         eventually(lambda: proxy.counts.open == 0)
-    eventually(lambda: echo.ends == ["reset"])
+        assert is_reset(client)
+    proxy.wait_until_parted()
+    assert echo.ends == ["end"]
     assert echo.heard == [b"onetwoth"]
     with connect(proxy) as client:
         assert said_back(client, b"only once") == b"only once"
+
+
+def test_it_is_known_when_the_server_is_done_with_what_it_was_asked_before_a_cut(proxy: Proxy, echo: Echo) -> None:
+    with connect(proxy) as client:
+        proxy.cut_after(request_bytes=5)
+        echo.may_go_on.clear()
+        client.sendall(b"slow!")
+        assert is_reset(client)
+        with ThreadPoolExecutor(1) as aside:
+            waiting = aside.submit(proxy.wait_until_parted)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.2)
+            assert echo.ends == []
+            echo.may_go_on.set()
+            waiting.result(PATIENCE)
+    assert echo.heard == [b"slow!"]
+    assert echo.ends == ["end"]
 
 
 def test_an_answer_can_be_cut_in_its_middle(proxy: Proxy, echo: Echo) -> None:

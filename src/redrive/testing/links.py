@@ -61,6 +61,7 @@ class Links:
         self._listening: socket.socket | None = None
         self._links: dict[Link, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._partings: set[asyncio.Task[None]] = set()
         self._limits: dict[Way, int | None] = dict.fromkeys(Way)
         self._passed: dict[Way, int] = dict.fromkeys(Way, 0)
         self._connections = self._dropped = 0
@@ -73,7 +74,14 @@ class Links:
     async def close(self) -> None:
         self.stop_listening()
         self.cut()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for parting in self._partings:
+            parting.cancel()
+        await asyncio.gather(*self._tasks, *self._partings, return_exceptions=True)
+
+    async def parted(self) -> None:
+        """Wait until the server has let go of every connection that was cut after so many bytes."""
+        while self._partings:
+            await asyncio.wait(self._partings)
 
     def listen(self) -> None:
         if self._listening is None:
@@ -88,10 +96,11 @@ class Links:
             self._listening.close()
             self._listening = None
 
-    def cut(self) -> None:
+    def cut(self, *, is_awaited: bool = False) -> None:
+        """Reset all; where it is to be known when the server has let go of them, it is told of an end instead."""
         self._take()
         for link in list(self._links):
-            self._end(link, is_reset=True)
+            self._end(link, is_reset=True, is_awaited=is_awaited)
 
     def limit(self, limits: dict[Way, int | None]) -> None:
         self._limits.update(limits)
@@ -128,10 +137,9 @@ class Links:
             link = Link(client)
             self._connections += 1
             task = self._links[link] = asyncio.get_running_loop().create_task(self._carry(link))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._note(task, self._tasks)
 
-    def _end(self, link: Link, *, is_reset: bool = False) -> None:
+    def _end(self, link: Link, *, is_reset: bool = False, is_awaited: bool = False) -> None:
         if (task := self._links.pop(link, None)) is None:
             return
         loop = asyncio.get_running_loop()
@@ -139,10 +147,19 @@ class Links:
             # Before the number of the file can belong to another connection.
             loop.remove_reader(side)
             loop.remove_writer(side)
+            if is_awaited and side is link.server:
+                finish(side)
+                self._note(loop.create_task(_let_go(side)), self._partings)
+                continue
             if is_reset:
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             side.close()
         task.cancel()
+
+    @staticmethod
+    def _note(task: asyncio.Task[None], among: set[asyncio.Task[None]]) -> None:
+        among.add(task)
+        task.add_done_callback(among.discard)
 
     async def _carry(self, link: Link) -> None:
         try:
@@ -169,7 +186,7 @@ class Links:
             await loop.sock_sendall(sink, piece)
             self._passed[way] += len(piece)
             if is_last:
-                self.cut()
+                self.cut(is_awaited=True)
                 return
         await self._held_up()
         finish(sink)
@@ -202,6 +219,13 @@ def bound(port: int) -> socket.socket:
         found.close()
         raise
     return found
+
+
+async def _let_go(server: socket.socket) -> None:
+    """Drop what the server still says, until it has heard that nobody is there any more."""
+    with contextlib.closing(server), contextlib.suppress(OSError):
+        while await asyncio.get_running_loop().sock_recv(server, _CHUNK):
+            pass
 
 
 def finish(side: socket.socket) -> None:

@@ -78,12 +78,18 @@ class Proxy:
         self._do(Links.cut)
 
     def cut_after(self, *, request_bytes: int | None = None, answer_bytes: int | None = None) -> None:
-        """Cut as soon as so many more bytes have passed that way, be it in the middle of a message; once."""
+        """Cut as soon as so many more bytes have passed that way, be it in the middle of a message; once. The server is told of an end, so
+        that it is known when it has let go (`wait_until_parted`).
+        """
         limits = {Way.REQUESTS: request_bytes, Way.ANSWERS: answer_bytes}
         given = [limit for limit in limits.values() if limit is not None]
         if not given or min(given) < 0:
             raise BadSettings("say after how many request_bytes or answer_bytes to cut; 0 means before the next one")
         self._do(lambda links: links.limit(limits))
+
+    def wait_until_parted(self) -> None:
+        """Wait until the server has let go of what `cut_after` has cut: what it was asked there is done by then, or never will be."""
+        asyncio.run_coroutine_threadsafe(self._links.parted(), self._loop).result(_PATIENCE_SECONDS)
 
     def refuse(self) -> None:
         """Take no new connections: they are refused. Open ones stay."""

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from redrive.backends.postgres.address import Address
 from redrive.backends.postgres.connection import remembering
-from redrive.backends.postgres.errors import LOST, translated
+from redrive.backends.postgres.errors import translated
+from redrive.backends.postgres.pool import FAILURES, GIVING_UP_SECONDS, Pool
 from redrive.backends.postgres.schema import ensure_current, ensure_queues
 from redrive.backends.postgres.tables import Tables
 from redrive.backends.remote.clock import ServerClock
@@ -37,11 +38,8 @@ MAY_WRITE = "(SELECT bool_and(has_table_privilege(t, p)) FROM unnest($1::text[])
 _ARRAYS = "SELECT NULL::bytea[], NULL::uuid[], NULL::bigint[], NULL::text[], NULL::bool[], NULL::int[], NULL::smallint[], NULL::float8[]"
 """Of what statements are given many at a time."""
 _CONNECT_SECONDS = 10.0
-_GIVING_UP_SECONDS = 1.0
-"""How long a server may take to undo what was given up; then the connection is dropped, and the server undoes it by itself."""
-_FAILURES = (asyncpg.PostgresError, *LOST)
 
-Connection: TypeAlias = PoolConnectionProxy
+Connection: TypeAlias = asyncpg.Connection
 
 
 class Database:
@@ -54,13 +52,19 @@ class Database:
         self.tables = Tables(address.schema, address.is_parted)
         self.clock = ServerClock()
         self._connect_seconds = min(_CONNECT_SECONDS, address.timeout_seconds)
-        self._pools = PerLoop(f"PostgreSQL at {address.name}", open=self._opened, close=_closed)
+        self._pools = PerLoop(f"PostgreSQL at {address.name}", open=self._opened, close=Pool.close)
+        self._rehearsals: list[tuple[str, Sequence[Any]]] = []
 
     async def now(self, given: datetime | None) -> datetime:
         """The given instant, else about what the server's clock says: for stamps, never to decide about leases."""
         if given is None:
             await self._pools.get()
         return self.clock.now(given)
+
+    def rehearse(self, sql: str, *args: Any) -> None:
+        """Have each connection that is made beside others run this before it is used: a statement of those who must not wait, with arguments
+        with which it changes nothing."""
+        self._rehearsals.append((sql, args))
 
     async def read(self, sql: str, *args: Any) -> list[asyncpg.Record]:
         """The rows of a statement that changes nothing."""
@@ -85,7 +89,7 @@ class Database:
                     raise
                 is_ending = True
                 await transaction.commit()
-            except _FAILURES as error:
+            except FAILURES as error:
                 # Before the commit was sent, a broken connection means that the server undoes it all.
                 raise translated(error, self.address.name, may_be_done=is_ending) from error
 
@@ -108,7 +112,7 @@ class Database:
                 connection_class=kind,
                 server_settings={"application_name": "redrive"},
             )
-        except _FAILURES as error:
+        except FAILURES as error:
             raise translated(error, self.address.name, may_be_done=False) from error
 
     async def close(self) -> None:
@@ -118,44 +122,47 @@ class Database:
         async with self._connection() as connection:
             try:
                 rows: list[asyncpg.Record] = await connection.fetch(sql, *args)
-            except _FAILURES as error:
+            except FAILURES as error:
                 raise translated(error, self.address.name, may_be_done=may_be_done) from error
             return rows
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         pool = await self._pools.get()
-        try:
-            connection = await pool.acquire(timeout=_CONNECT_SECONDS)
-        except _FAILURES as error:
-            raise translated(error, self.address.name, may_be_done=False) from error
-        try:
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(pool.connection())
+            except FAILURES as error:
+                raise translated(error, self.address.name, may_be_done=False) from error
             yield connection
-        finally:
-            # Whatever happens here, the connection is back or dropped, and the caller is to hear what happened before.
-            with suppress(*_FAILURES):
-                await pool.release(connection, timeout=_GIVING_UP_SECONDS)
 
-    async def _opened(self) -> asyncpg.Pool:
+    async def _opened(self) -> Pool:
+        kind = remembering()
         try:
-            kind = remembering()
             is_pooled = await self._greeted(kind)
-            return await asyncpg.create_pool(
+        except FAILURES as error:
+            raise translated(error, self.address.name, may_be_done=False) from error
+        return Pool(
+            self.address.pool,
+            open=partial(
+                asyncpg.connect,
                 self.address.dsn,
-                # With a floor, the driver would connect by itself when nobody asks, and log the traceback when it cannot.
-                min_size=0,
-                max_size=self.address.pool,
                 timeout=self._connect_seconds,
                 command_timeout=self.address.timeout_seconds,
                 statement_cache_size=0 if is_pooled else 1000,
                 connection_class=kind,
-                # Nothing is left in a session that would have to be undone; the driver's own way costs a round trip.
-                reset=_unchanged,
                 # Statements are short: to compile one takes longer than to run it. A pooler would refuse the setting.
                 server_settings={"application_name": "redrive"} | ({} if is_pooled else {"jit": "off"}),
-            )
-        except _FAILURES as error:
-            raise translated(error, self.address.name, may_be_done=False) from error
+            ),
+            rehearse=self._rehearsed,
+            patience_seconds=_CONNECT_SECONDS,
+        )
+
+    async def _rehearsed(self, connection: Connection) -> None:
+        for sql, args in self._rehearsals:
+            # What the server refuses, whoever does it in earnest hears of.
+            with suppress(asyncpg.PostgresError):
+                await connection.fetch(sql, *args)
 
     async def _greeted(self, kind: type[asyncpg.Connection]) -> bool:
         """Bring the schema up to date, hear the clock and what arrays are called; is there a pooler in between?"""
@@ -183,17 +190,9 @@ def written_tables(tables: Tables) -> list[str]:
 
 async def _undone(connection: Connection, transaction: Transaction) -> None:
     try:
-        async with asyncio.timeout(_GIVING_UP_SECONDS):
+        async with asyncio.timeout(GIVING_UP_SECONDS):
             await transaction.rollback()
-    except _FAILURES:
+    except FAILURES:
         # A connection that broke is not the pool's any more, and cannot be dropped once more.
         with suppress(asyncpg.InterfaceError):
             connection.terminate()
-
-
-async def _closed(pool: asyncpg.Pool) -> None:
-    await pool.close()
-
-
-async def _unchanged(connection: Connection) -> None:
-    """Nothing to reset."""

@@ -59,6 +59,7 @@ class PostgresLetters:
         self._database = database
         self._schema = database.schema
         self._sql = statements(database.tables)
+        database.rehearse(self._sql.insert_new, *_columns([]))
         self._listings = Listings(database)
         self._counts = Counts(database)
         self._groups = Groups(database)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
-from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.lease import Claimed, Lease
 from redrive.model.letter import Letter
@@ -39,6 +37,7 @@ class Cuts(Lines[Clerk]):
         cut(line, *size)
         put = ended(lambda: store.put(*batch.letters))
         assert not put.is_done, "the cut met nothing"
+        line.wait_until_parted()
         _nothing_in_part(batch, witness, put)
         # The same store, the next call: it need not be opened again.
         answers = store.put(*batch.letters)
@@ -60,6 +59,7 @@ class Cuts(Lines[Clerk]):
         cut(line, *size)
         put = ended(lambda: store.put(*again))
         assert not put.is_done, "the cut met nothing"
+        line.wait_until_parted()
         if put.is_undone or witness.capabilities.atomic:
             before = {one.attempts for one in witness.get(*batch.ids) if one}
             assert before == {3} if put.is_undone else len(before) == 1
@@ -81,7 +81,7 @@ class Cuts(Lines[Clerk]):
         cut(line, *size)
         lost = ended(store.claim)
         assert not lost.is_done, "the cut met nothing"
-        _at_rest(witness, batch.ids)
+        line.wait_until_parted()
         held = [one.status is Status.RETRYING for one in witness.get(*batch.ids) if one]
         assert len(held) == _SIZE
         if lost.is_undone:
@@ -108,7 +108,8 @@ class Cuts(Lines[Clerk]):
         for warm in range(2):
             size = measured(line, partial(_ended, store, _held(store, f"cut {warm}")))
         leases = _held(store, "cut 2")
-        _settled_by_the_key(store, witness, leases, lambda: cut(line, *size))
+        cut(line, *size)
+        _settled_by_the_key(store, witness, leases, line)
 
     @pytest.mark.parametrize("cut", CUTS)
     def test_a_settlement_of_what_others_claimed_too_is_made_once_or_not_at_all(
@@ -116,7 +117,9 @@ class Cuts(Lines[Clerk]):
     ) -> None:
         for warm in range(2):
             size = measured(line, partial(_ended, store, _held(store, f"cut {warm}", with_help_of=witness)))
-        _settled_by_the_key(store, witness, _held(store, "cut 2", with_help_of=witness), lambda: cut(line, *size))
+        leases = _held(store, "cut 2", with_help_of=witness)
+        cut(line, *size)
+        _settled_by_the_key(store, witness, leases, line)
 
     @pytest.mark.parametrize("cut", CUTS)
     def test_a_purge_whose_connection_is_cut_removes_all_it_was_asked_to_or_nothing(
@@ -129,7 +132,7 @@ class Cuts(Lines[Clerk]):
         cut(line, *size)
         purged = ended(store.purge)
         assert not purged.is_done, "the cut met nothing"
-        _at_rest(witness, Batch("cut 2").ids)
+        line.wait_until_parted()
         left = witness.count()
         assert left in (0, _SIZE) or not store.capabilities.atomic
         assert purged.is_unknown or left == _SIZE
@@ -190,11 +193,6 @@ def _nothing_in_part(batch: Batch, witness: Clerk, put: Ended) -> None:
         assert found in (0, _SIZE), "half a batch was written"
 
 
-def _at_rest(witness: Clerk, ids: list[UUID]) -> None:
-    """Let the engine come to the end of what it was asked before the cut: a change to the same letters waits for that."""
-    witness.amend(*(Amendment(id=id) for id in ids))
-
-
 def _failed_again(batch: Batch, name: str) -> list[Letter]:
     return [replace(one, history=(attempt(f"{name}/{one.source_id}"),)) for one in batch.letters]
 
@@ -211,11 +209,10 @@ def _ended(store: Clerk, leases: list[Lease]) -> set[Settled]:
     return set(store.settle(*(Settlement.of(lease, Completed()) for lease in leases)))
 
 
-def _settled_by_the_key(store: Clerk, witness: Clerk, leases: list[Lease], cut: Callable[[], None]) -> None:
-    cut()
+def _settled_by_the_key(store: Clerk, witness: Clerk, leases: list[Lease], line: Proxy) -> None:
     settled = ended(lambda: _ended(store, leases))
     assert not settled.is_done, "the cut met nothing"
-    _at_rest(witness, [lease.id for lease in leases])
+    line.wait_until_parted()
     found = [one for one in witness.get(*(lease.id for lease in leases)) if one]
     assert len(found) == _SIZE
     done = {one.id for one in found if one.status is Status.COMPLETED}

@@ -65,7 +65,7 @@ CREATE TABLE {schema}.claims (
     token    bigint,
     owner    text COLLATE "C",
     until    bigint
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 70, vacuum_truncate = off); -- to cut off its end, autovacuum would hold up all who write
 
 CREATE INDEX claims_due ON {schema}.claims (lane, priority DESC, at, id) WHERE is_due;
 CREATE INDEX claims_held ON {schema}.claims (until) WHERE until IS NOT NULL;

@@ -1,5 +1,6 @@
 -- Counts are kept in two steps: whoever changes letters notes by how much, in the same transaction, and the notes are summed up
--- later. So nobody waits for another who counts the same, and whoever asks adds what is not summed up yet.
+-- later. So nobody waits for another who counts the same, and whoever asks adds what is not summed up yet. The table is emptied all the time;
+-- to cut it off at its end, autovacuum would hold up all who write.
 CREATE TABLE {schema}.changes (
     seq         bigint GENERATED ALWAYS AS IDENTITY, -- that a letter has left comes behind that it came
     namespace   text COLLATE "C" NOT NULL,
@@ -14,7 +15,8 @@ CREATE TABLE {schema}.changes (
     first       bigint, -- the oldest and the newest of those that came
     last        bigint,
     is_shaken   boolean NOT NULL -- some have left the group, or are older or newer than before
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_threshold = 1000000);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_analyze_threshold = 1000000,
+    vacuum_truncate = off);
 
 -- By namespace, one facet and status, as `redrive.model.census.Cell`. Texts are of any length: the key is their digest.
 CREATE TABLE {schema}.counts (

@@ -10,10 +10,11 @@ CREATE INDEX texts_by_traceback ON {schema}.texts USING gin (string_to_array(btr
     WITH (gin_pending_list_limit = 512);
 CREATE INDEX texts_by_body ON {schema}.texts USING gin (string_to_array(btrim(body), ' ')) WITH (gin_pending_list_limit = 512);
 
--- Letters whose texts are not there yet, or changed since; one that changed twice is here twice.
+-- Letters whose texts are not there yet, or changed since; one that changed twice is here twice. Not cut off at its end, as `changes` is not.
 CREATE TABLE {schema}.unread (
     id uuid NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_threshold = 1000000);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_threshold = 1000000,
+    vacuum_truncate = off);
 
 -- How many these are: counted while they are few. Beyond that it is what PostgreSQL itself knows of the table, which may be a second old,
 -- for counting hundreds of thousands takes longer than to search for a word among a million letters.
