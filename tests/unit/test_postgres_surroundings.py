@@ -326,3 +326,14 @@ def test_the_server_is_asked_once_what_its_types_are(url: str, monkeypatch: pyte
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", told)
     asyncio.run(main())
     assert len(asked) == 1, "by the first connection of all, before anybody waits for a pool that grows"
+
+
+def test_sessions_write_their_pages_out_little_by_little(url: str) -> None:
+    async def main() -> None:
+        async with used(url) as letters:
+            ((flushed, compiled),) = await letters._database.read(
+                "SELECT current_setting('backend_flush_after'), current_setting('jit')"
+            )
+            assert (flushed, compiled) == ("256kB", "off")
+
+    asyncio.run(main())

@@ -37,6 +37,13 @@ MAY_WRITE = "(SELECT bool_and(has_table_privilege(t, p)) FROM unnest($1::text[])
 
 _ARRAYS = "SELECT NULL::bytea[], NULL::uuid[], NULL::bigint[], NULL::text[], NULL::bool[], NULL::int[], NULL::smallint[], NULL::float8[]"
 """Of what statements are given many at a time."""
+_SETTINGS = {
+    # Statements are short: to compile one takes longer than to run it.
+    "jit": "off",
+    # Pages that a session has to write out itself go to the disk soon, not all at once when the server's checkpoint asks for it: everybody's
+    # commits wait for that.
+    "backend_flush_after": "256kB",
+}
 _CONNECT_SECONDS = 10.0
 
 Connection: TypeAlias = asyncpg.Connection
@@ -139,7 +146,7 @@ class Database:
     async def _opened(self) -> Pool:
         kind = remembering()
         try:
-            is_pooled = await self._greeted(kind)
+            is_pooled, settings = await self._greeted(kind)
         except FAILURES as error:
             raise translated(error, self.address.name, may_be_done=False) from error
         return Pool(
@@ -151,8 +158,7 @@ class Database:
                 command_timeout=self.address.timeout_seconds,
                 statement_cache_size=0 if is_pooled else 1000,
                 connection_class=kind,
-                # Statements are short: to compile one takes longer than to run it. A pooler would refuse the setting.
-                server_settings={"application_name": "redrive"} | ({} if is_pooled else {"jit": "off"}),
+                server_settings={"application_name": "redrive", **settings},
             ),
             rehearse=self._rehearsed,
             patience_seconds=_CONNECT_SECONDS,
@@ -164,18 +170,21 @@ class Database:
             with suppress(asyncpg.PostgresError):
                 await connection.fetch(sql, *args)
 
-    async def _greeted(self, kind: type[asyncpg.Connection]) -> bool:
-        """Bring the schema up to date, hear the clock and what arrays are called; is there a pooler in between?"""
+    async def _greeted(self, kind: type[asyncpg.Connection]) -> tuple[bool, dict[str, str]]:
+        """Bring the schema up to date, hear the clock and what arrays are called. Is there a pooler in between? And which settings to ask for:
+        a pooler would refuse any, and a server those that it does not know."""
         first = await self.connected(kind)
         try:
             await first.fetch(_ARRAYS)
-            pid, now = await first.fetchrow(f"SELECT pg_backend_pid(), {CLOCK}")
+            known = "ARRAY(SELECT name FROM pg_settings WHERE name = ANY ($1::text[]) AND context = 'user')"
+            pid, now, names = await first.fetchrow(f"SELECT pg_backend_pid(), {CLOCK}, {known}", list(_SETTINGS))
             self.clock.heard(instant(now))
             await ensure_current(first, self.tables, self.address.name)
             if self._has_queues:
                 await ensure_queues(first, self.tables, self.address.name)
             # A pooler answers the login with a number of its own making.
-            return bool(pid != first.get_server_pid())
+            is_pooled = bool(pid != first.get_server_pid())
+            return is_pooled, {} if is_pooled else {name: _SETTINGS[name] for name in names}
         finally:
             await first.close(timeout=_CONNECT_SECONDS)
 
