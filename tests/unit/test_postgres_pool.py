@@ -13,6 +13,8 @@ import pytest
 
 from redrive.backends.postgres import pool as pools
 from redrive.backends.postgres.pool import FAILURES, Pool
+from redrive.model.amendment import Amendment
+from redrive.model.arrival import Held
 from redrive.testing import START, letter
 from redrive.testing.servers import Server
 from tests.unit.postgres_use import PATIENCE_SECONDS, administrator, own_server, used
@@ -172,6 +174,47 @@ def test_what_was_given_up_is_ended_at_the_server_before_another_has_the_connect
                 assert not await admin.fetch(query, pid)
             assert await number(pool) == pid
             assert door.asked == 1
+
+    played(scene)
+
+
+def test_a_connection_that_somebody_left_within_a_transaction_is_not_lent_again(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server, most=1) as (pool, door):
+            async with pool.connection() as connection:
+                pid = connection.get_server_pid()
+                await connection.execute("BEGIN")
+            assert await number(pool) != pid
+            assert door.asked == 2
+
+    played(scene)
+
+
+@pytest.mark.parametrize("verb", ["amend", "put"])
+def test_what_is_given_up_at_any_moment_takes_nothing_that_follows_with_it(server: Server, namespace: str, verb: str) -> None:
+    async def scene() -> None:
+        async with used(f"{server.url}?schema={namespace}&pool=1") as letters, administrator(server) as admin:
+
+            async def given_up(steps: int) -> bool:
+                acts = {
+                    "amend": partial(letters.amend, [Amendment(id=letter("first").id, body=str(steps).encode())]),
+                    "put": partial(letters.put, [letter(f"given up {steps}")]),
+                }
+                task = asyncio.ensure_future(acts[verb]())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                is_in_time = task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                return is_in_time
+
+            await letters.put([letter("first")])
+            in_time = 0
+            for steps in range(60):
+                in_time += await given_up(steps)
+                kept = letter(f"kept {steps}")
+                assert await letters.put([kept]) == [Held.NEW]
+                assert await admin.fetchval(f"SELECT count(*) FROM {namespace}.letters WHERE id = $1", kept.id) == 1
+            assert in_time > 5, "it was not given up while it was under way"
 
     played(scene)
 

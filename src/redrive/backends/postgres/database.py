@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
-from asyncpg.transaction import Transaction
 
 from redrive.backends.postgres.address import Address
 from redrive.backends.postgres.connection import remembering
@@ -87,15 +86,15 @@ class Database:
         async with self._connection() as connection:
             is_ending = False
             try:
-                transaction = connection.transaction()
-                await transaction.start()
+                # Not by the driver's transactions: one that is given up while it begins makes those that follow parts of it, and is never ended.
+                await connection.execute("BEGIN")
                 try:
                     yield connection
                 except BaseException:
-                    await _undone(connection, transaction)
+                    await _undone(connection)
                     raise
                 is_ending = True
-                await transaction.commit()
+                await connection.execute("COMMIT")
             except FAILURES as error:
                 # Before the commit was sent, a broken connection means that the server undoes it all.
                 raise translated(error, self.address.name, may_be_done=is_ending) from error
@@ -197,10 +196,10 @@ def written_tables(tables: Tables) -> list[str]:
     return [f"{tables.schema}.{name}" for name in (*_WRITTEN, *(("keys",) if tables.is_parted else ()))]
 
 
-async def _undone(connection: Connection, transaction: Transaction) -> None:
+async def _undone(connection: Connection) -> None:
     try:
         async with asyncio.timeout(GIVING_UP_SECONDS):
-            await transaction.rollback()
+            await connection.execute("ROLLBACK")
     except FAILURES:
         # A connection that broke is not the pool's any more, and cannot be dropped once more.
         with suppress(asyncpg.InterfaceError):

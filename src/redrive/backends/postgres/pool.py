@@ -107,11 +107,11 @@ class Pool:
             raise
 
     def _back(self, connection: asyncpg.Connection) -> None:
-        """It is free again, or broken."""
+        """It is free again, or broken; or within a transaction that was given up, into which all that the next one writes would go."""
         self._lent.discard(connection)
         self._is_quiet.set()
-        if connection.is_closed():
-            # Only so does the driver let go of all that belongs to it.
+        if connection.is_closed() or connection.is_in_transaction():
+            # Of one that is closed, the driver only lets go of all that belongs to it by this.
             connection.terminate()
             self._grow()
         elif (wanted := self._next()) is not None:
