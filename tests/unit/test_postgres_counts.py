@@ -451,3 +451,24 @@ def test_a_page_is_found_by_an_index(server: Server, large: str, query: Query, o
     plans = plans_of(server, large, lambda store: store.find(query, order=order, limit=20))
     assert index in {plan.get("Index Name") for plan in plans}
     assert "Seq Scan" not in {plan["Node Type"] for plan in plans if plan.get("Relation Name") in ("letters", "texts")}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.count(),
+        lambda store: store.tally(Field.STATUS),
+        lambda store: store.hourly(START, START + 9 * HOUR),
+        lambda store: store.hourly(START, START + 9 * HOUR, Is(Field.GROUP, "group 7")),
+        *(lambda store, order=order: store.groups(order=order, limit=20) for order in GroupOrder),
+        lambda store: store.tidy(0),
+    ],
+    ids=["count", "tally", "hours", "hours of a group", *(f"groups by {order}" for order in GroupOrder), "tidy"],
+)
+def test_what_was_summed_up_long_ago_is_not_gone_through_again(
+    server: Server, large: str, ask: Callable[[PostgresLetters], Coroutine[Any, Any, object]]
+) -> None:
+    """The table of notes keeps the length it had when many letters came at once."""
+    looked = [plan for plan in plans_of(server, large, ask) if plan.get("Relation Name") == "changes"]
+    assert looked
+    assert "Seq Scan" not in {plan["Node Type"] for plan in looked}

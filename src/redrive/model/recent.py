@@ -45,8 +45,10 @@ class Recent(Struct, array_like=True, gc=False):
             return None
         if later < -3:
             return 0
-        counts = self.counts[later : later + 4] if later >= 0 else [*[0] * -later, *self.counts[: 4 + later]]
-        return sum(counts[:2]) - sum(counts[2:])
+        if later < 0:
+            counts = [*[0] * -later, *self.counts[: 4 + later]]
+            return sum(counts[:2]) - sum(counts[2:])
+        return sum(self.counts[later : later + 2]) - sum(self.counts[later + 2 : later + 4])
 
     def changed(self, changes: Mapping[int, int]) -> Recent:
         """With so many more in these hours; what is before the first that is known is not counted."""

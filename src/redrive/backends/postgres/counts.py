@@ -125,7 +125,7 @@ class Counts:
                 SELECT h.hour, h.count FROM {self._schema}.group_hours h
                 WHERE h.key = {self._schema}.key_of({value}) AND h.place = {place} AND h.hour BETWEEN {begin} AND {end}
                 UNION ALL
-                SELECT n.hour, n.count FROM {self._schema}.changes n
+                SELECT n.hour, n.count FROM {self._schema}.noted n
                 WHERE n.fingerprint = {value} AND {within} AND n.hour BETWEEN {begin} AND {end}
             ) r GROUP BY r.hour
         """
@@ -146,7 +146,7 @@ class Counts:
         `values` says what a note `n` and a letter `l` are counted by.
         """
         of_note, of_letter = values
-        parts = [kept, f"SELECT n.namespace, {of_note}, n.status, n.count FROM {self._schema}.changes n"]
+        parts = [kept, f"SELECT n.namespace, {of_note}, n.status, n.count FROM {self._schema}.noted n"]
         if is_of_status or scope.status is not None:
             parts.append(
                 f"SELECT l.namespace, {of_letter}, s.status, s.count FROM {leased(self._database.tables, condition)}"

@@ -87,9 +87,9 @@ class KeptGroups:
         return f"CASE WHEN {table}.hour > {self._hour} - 2 THEN {table}.count ELSE -{table}.count END"
 
     def _growth(self) -> str:
-        """By how much groups have grown to which letters came lately."""
+        """By how much groups have grown to which letters came lately. Summed up as what is quickest, and exact for all that can be counted."""
         return f"""
-            SELECT h.key, sum({self._signed("h")})::bigint AS growth FROM {self._schema}.group_hours h
+            SELECT h.key, sum(({self._signed("h")})::float8)::bigint AS growth FROM {self._schema}.group_hours h
             WHERE h.place = {self._place} AND h.hour BETWEEN {self._hour} - 3 AND {self._hour} GROUP BY h.key
         """
 
@@ -102,7 +102,7 @@ class KeptGroups:
                 coalesce(sum({self._signed("n")}) FILTER (WHERE {is_recent}), 0)::bigint AS growth,
                 min(n.first) AS first, max(n.last) AS last, bool_or(n.is_shaken) AS is_shaken,
                 array_agg(n.hour) AS hours, array_agg(n.count) AS counts
-            FROM {self._schema}.changes n WHERE {self._is_noted} GROUP BY n.fingerprint
+            FROM {self._schema}.noted n WHERE {self._is_noted} GROUP BY n.fingerprint
         """
 
     def _rows(self, value: str, source: str, condition: str) -> str:
@@ -130,8 +130,16 @@ class KeptGroups:
         beyond = "true"
         if self._last is not None and self._last.value == 0:
             beyond = f"left(g.fingerprint, 64) <= left({self._name}, 64) AND g.fingerprint < {self._name}"
-        still = self._rows("0", groups, f"g.key NOT IN (SELECT key FROM grown WHERE growth <> 0) AND {beyond}")
-        return f"{changed} UNION ALL ({still} ORDER BY left(g.fingerprint, 64) DESC, g.fingerprint DESC LIMIT {self._limit})"
+        # Where enough have grown, nobody asks for those that stand still.
+        are_asked_for = f"(SELECT count(*) FROM changed WHERE value > 0) < {self._limit}"
+        still = self._rows(
+            "0", groups, f"{are_asked_for} AND g.key NOT IN (SELECT key FROM grown WHERE growth <> 0) AND {beyond}"
+        )
+        return f"""
+            WITH changed AS MATERIALIZED ({changed})
+            SELECT * FROM changed
+            UNION ALL ({still} ORDER BY left(g.fingerprint, 64) DESC, g.fingerprint DESC LIMIT {self._limit})
+        """
 
     def _moving(self) -> str:
         """Groups of which something was noted, with that."""

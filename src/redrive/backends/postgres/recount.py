@@ -99,7 +99,7 @@ def _kinds(schema: str, detail: str, of_letter: str) -> str:
         kinds AS (
             SELECT namespace, fingerprint, {of_letter} AS {detail}, 0::bigint AS noted, count(*) AS real
             FROM {schema}.letters GROUP BY 1, 2, 3
-            UNION ALL SELECT namespace, fingerprint, {detail}, sum(count)::bigint, 0 FROM {schema}.changes GROUP BY 1, 2, 3
+            UNION ALL SELECT namespace, fingerprint, {detail}, sum(count)::bigint, 0 FROM {schema}.noted GROUP BY 1, 2, 3
         )
     """
 
@@ -216,7 +216,7 @@ def _spans(schema: str) -> _Check:
                     VALUES ('first seen', g.first_seen, s.first), ('last seen', g.last_seen, s.last)
                 ) AS t (which, kept, real)
                 WHERE t.kept IS DISTINCT FROM t.real AND NOT EXISTS (
-                    SELECT 1 FROM {schema}.changes n
+                    SELECT 1 FROM {schema}.noted n
                     WHERE n.fingerprint = g.fingerprint AND (g.namespace IS NULL OR n.namespace = g.namespace)
                 )
             )

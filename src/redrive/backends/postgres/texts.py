@@ -27,7 +27,7 @@ class Texts:
             INSERT INTO {schema}.texts (id, traceback, body) SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[])
             ON CONFLICT (id) DO UPDATE SET traceback = excluded.traceback, body = excluded.body
         """
-        self._left = f"SELECT {schema}.unread_count(), (SELECT count(*) FROM {schema}.changes)"
+        self._left = f"SELECT {schema}.unread_count(), (SELECT count(*) FROM {schema}.noted)"
 
     async def index(self, most: int) -> None:
         """Index about so many letters, unless another is at it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import islice, starmap
 from operator import add
@@ -119,7 +119,7 @@ class _Kept:
         grown: dict[str, int] = {}
         for window in windows:
             grown |= self._growth(*window)
-            moving = sorted(((by, name) for name, by in grown.items() if _is_behind(by, name, last)), reverse=True)[:limit]
+            moving = _most(grown, limit, last)
             if len(moving) == limit and moving[-1][0] > 0:
                 break
         rows = [row._replace(key=grown[name]) for name, row in self._rows([name for _, name in moving]).items()]
@@ -143,19 +143,22 @@ class _Kept:
         where, parameters = ("", []) if self._only is None else ("AND namespace = ?", [self._only])
         since, until = ((self._hour + 1 - number) * HOUR for number in (first, last))
         within = f"last_seen >= {since}" + (f" AND last_seen < {until}" if last else "")
-        sql = f"SELECT namespace, fingerprint, hours FROM groups WHERE {within} {where}"
+        sql = f"SELECT fingerprint, hours FROM groups WHERE {within} {where}"
         grown: dict[str, int] = {}
         alike: dict[bytes | None, int | None] = {}
-        for namespace, name, hours in self._connection.execute(sql, parameters).fetchall():
+        unknown: set[str] = set()
+        for name, hours in self._connection.execute(sql, parameters).fetchall():
             # Most groups are small, and many have the same hours.
             if hours not in alike:
                 alike[hours] = hours and unpacked(hours).growth(self._hour)
             by = alike[hours]
             if by is None:
-                by = growth(self._counted(namespace, name))
-            if by and name not in self._noted:
+                unknown.add(name)
+            elif by:
                 grown[name] = grown.get(name, 0) + by
-        return {name: by for name, by in grown.items() if by}
+        # Of these the letters are counted, in every namespace they are in.
+        grown |= {name: growth(self.hours([name])[name]) for name in unknown - self._noted.keys()}
+        return {name: by for name, by in grown.items() if by and name not in self._noted}
 
     def _source(self) -> Condition:
         """A statement that gives all groups."""
@@ -289,6 +292,13 @@ class _Scanned:
 
     def latest(self, rows: Sequence[Row]) -> list[bytes]:
         return _latest(self._connection, rows, self._condition, self._parameters)
+
+
+def _most(grown: Mapping[str, int], limit: int, last: LastGroup | None) -> list[tuple[int, str]]:
+    """The groups that have grown most, of those that come next: by how much, and their names. Few of many: so first only numbers are sorted."""
+    behind = grown if last is None else {name: by for name, by in grown.items() if _is_behind(by, name, last)}
+    least = min(sorted(behind.values(), reverse=True)[:limit], default=0)
+    return sorted(((by, name) for name, by in behind.items() if by >= least), reverse=True)[:limit]
 
 
 def _is_behind(key: int, name: str, last: LastGroup | None) -> bool:
