@@ -33,7 +33,7 @@ class _Standing(Struct, frozen=True, gc=False):
     redrive: RedriveMark
 
 
-class _Failed(Struct, frozen=True, gc=False):
+class FailureLine(Struct, frozen=True, gc=False):
     """What a group tells of a failure."""
 
     type: str
@@ -45,7 +45,7 @@ class _Failed(Struct, frozen=True, gc=False):
 class Headline(Struct, frozen=True, gc=False):
     """What a group tells of its latest letter, which is read much faster than the whole of it."""
 
-    failure: _Failed
+    failure: FailureLine
     dead_lettered_at: datetime
 
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.kept_groups import COLUMNS, HELD, KeptGroups, columns
+from redrive.backends.postgres.kept_groups import COLUMNS, HELD, LATEST, KeptGroups, columns
 from redrive.backends.postgres.query import Condition
-from redrive.backends.postgres.rows import plain
+from redrive.backends.postgres.rows import plain, restored_text
+from redrive.model.category import Category
 from redrive.model.census import STORED, scope_of
 from redrive.model.hours import SHOWN
 from redrive.model.instant import instant
 from redrive.model.paging import LastGroup, group, group_page
 from redrive.model.query import Group, GroupOrder, GroupPage, Query
 from redrive.model.status import Status
-from redrive.model.stored import headline
+from redrive.model.stored import FailureLine, Headline, headline
 
 _RETRYING = Status.RETRYING.value
 
@@ -41,8 +42,7 @@ class Groups:
 
     async def _page(self, sql: str, arguments: Sequence[object], order: GroupOrder, limit: int, hour: int) -> GroupPage:
         rows = await self._database.read(sql, *arguments)
-        # Only where counts are wrong is there a group without letters.
-        return group_page([_group(row, hour) for row in rows if row["data"] is not None], limit, order, hour)
+        return group_page([_group(row, hour) for row in rows], limit, order, hour)
 
     def _counted(self, condition: Condition, order: GroupOrder, limit: int, last: LastGroup | None, hour: int) -> str:
         schema = self._schema
@@ -81,7 +81,7 @@ class Groups:
                 FROM found f JOIN listed g ON g.fingerprint = f.fingerprint AND g.last_seen = f.dead_lettered_at
                 ORDER BY f.fingerprint, f.id DESC
             )
-            SELECT {columns("t")}, t.hours, t.counts, {HELD}, g.first_seen, l.data
+            SELECT {columns("t")}, t.hours, t.counts, {HELD}, g.fingerprint, g.first_seen, g.last_seen, {LATEST}
             FROM listed g JOIN told t ON t.fingerprint = g.fingerprint JOIN latest ON latest.fingerprint = g.fingerprint
             {self._database.tables.joined("latest")} ORDER BY g.value DESC, g.fingerprint DESC
         """
@@ -97,4 +97,16 @@ def _group(row: Mapping[str, Any], hour: int) -> Group:
     for at, came in zip(row["hours"] or (), row["counts"] or (), strict=True):
         if start <= at <= hour:
             shown[at - start] += came
-    return group(headline(row["data"]), count, instant(row["first_seen"]), statuses, shown)
+    return group(_headline(row), count, instant(row["first_seen"]), statuses, shown)
+
+
+def _headline(row: Mapping[str, Any]) -> Headline:
+    if row["data"] is not None:
+        return headline(row["data"])
+    failure = FailureLine(
+        type=restored_text(row["error"]),
+        fingerprint=restored_text(row["fingerprint"]),
+        message=restored_text(row["message"]),
+        category=Category(row["category"]),
+    )
+    return Headline(failure=failure, dead_lettered_at=instant(row["last_seen"]))

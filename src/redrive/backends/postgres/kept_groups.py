@@ -15,6 +15,9 @@ COLUMNS = tuple(status.value for status in STORED)
 HELD = "ARRAY(SELECT ARRAY[h.status, h.count::text] FROM held h WHERE h.fingerprint = g.fingerprint) AS held"
 """How many letters of a group somebody holds, by the status that they are stored with."""
 
+LATEST = "l.error, l.category, l.message, CASE WHEN l.message IS NULL THEN l.data END AS data"
+"""What a group tells of its latest letter; the letter itself only where its message is long."""
+
 _VALUE = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
 
 
@@ -66,12 +69,13 @@ class KeptGroups:
                 SELECT l.fingerprint, l.status, count(*) AS count FROM {leased(self._tables, self._condition)}
                 WHERE {self._is_meant} GROUP BY 1, 2
             )
-            SELECT {columns("g")}, t.hours || w.hours AS hours, t.counts || w.counts AS counts, {HELD}, g.first_seen, (
-                SELECT l.data FROM {self._schema}.letters l
+            SELECT {columns("g")}, t.hours || w.hours AS hours, t.counts || w.counts AS counts, {HELD}, g.fingerprint, g.first_seen, g.last_seen, l.*
+            FROM listed g LEFT JOIN touched w ON w.key = g.key CROSS JOIN LATERAL ({self._timed()}) t CROSS JOIN LATERAL (
+                SELECT {LATEST} FROM {self._schema}.letters l
                 WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
                     AND l.dead_lettered_at = g.last_seen AND {self._is_meant}
                 ORDER BY l.id DESC LIMIT 1
-            ) AS data FROM listed g LEFT JOIN touched w ON w.key = g.key CROSS JOIN LATERAL ({self._timed()}) t
+            ) l
             ORDER BY g.value DESC, g.fingerprint DESC
         """
         return sql, self._condition.arguments

@@ -17,23 +17,25 @@ from redrive.model.texts import message_words
 TYPES = {
     "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "policy": "text", "status": "text",
     "generation": "bigint", "category": "text", "error": "text", "error_name": "text", "fingerprint": "text", "tags": "text", "words": "text",
-    "lane": "bigint", "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
+    "message": "text", "lane": "bigint", "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
     "next_retry_at": "bigint", "expires_at": "bigint", "data": "bytea", "token": "bigint", "at": "bigint", "version": "bigint",
 }  # fmt: skip
 """How each column travels."""
 
 COLUMNS = (
     "id", "namespace", "source", "source_id", "key", "kind", "policy", "status", "generation", "category", "error",
-    "error_name", "fingerprint", "tags", "words", "lane", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at",
+    "error_name", "fingerprint", "tags", "words", "message", "lane", "priority", "attempts", "dead_lettered_at", "updated_at", "next_retry_at",
     "expires_at", "data",
 )  # fmt: skip
 """What is written of a letter, in this order."""
 
 SETTLED = (
-    "id", "token", "version", "status", "category", "error", "error_name", "fingerprint", "words", "attempts",
+    "id", "token", "version", "status", "category", "error", "error_name", "fingerprint", "words", "message", "attempts",
     "updated_at", "next_retry_at", "data",
 )  # fmt: skip
 """What must hold for a claim to end, and what its end changes."""
+
+_LONG = 1000
 
 
 def row(letter: Letter) -> tuple[Any, ...]:
@@ -55,6 +57,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         plain(failure.fingerprint),
         json.encode([plain(tag) for tag in letter.tags]).decode() if letter.tags else None,
         message_words(letter),
+        _shown(failure.message),
         lane_of(letter).number,
         letter.priority,
         letter.attempts,
@@ -79,11 +82,17 @@ def settled_row(letter: Letter, token: int, version: int) -> tuple[Any, ...]:
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
         message_words(letter),
+        _shown(failure.message),
         letter.attempts,
         micros(letter.updated_at),
         None if retry_at is None else micros(retry_at),
         stored(letter),
     )
+
+
+def _shown(message: str) -> str | None:
+    """A failure's message for people who look at groups; None: it is long, and only the letter has it."""
+    return plain(message) if len(message) <= _LONG else None
 
 
 def arrays(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:

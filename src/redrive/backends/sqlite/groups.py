@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
-from redrive.backends.sqlite.query import DATA, IS_LEASED, Condition, compiled
+from redrive.backends.sqlite.query import DATA, Condition, compiled
 from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.census import STORED, GroupChange, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
@@ -191,15 +191,13 @@ class _Kept:
         return first, last
 
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
-        found = {row.name: Counter(dict(zip(_STORED, row.statuses, strict=True))) for row in rows}
+        found = _stored(rows)
         for name in self._noted.keys() & found.keys():
             for note in self._noted[name].values():
                 found[name].update(note.statuses)
         for values, status in counts.leased(self._connection, self._moment):
-            name = values[Field.GROUP]
-            if name in found and self._namespace in (None, values[Field.NAMESPACE]):
-                found[name][status] -= 1
-                found[name][Status.RETRYING.value] += 1
+            if self._namespace in (None, values[Field.NAMESPACE]):
+                _retried(found, values[Field.GROUP], status, 1)
         return found
 
     def hours(self, names: Sequence[str]) -> dict[str, list[int]]:
@@ -259,23 +257,23 @@ class _Scanned:
         early, middle, late = ((self._hour + 1 - number) * HOUR for number in (4, 2, 0))
         grown = f"sum((l.dead_lettered_at >= {middle} AND l.dead_lettered_at < {late})"
         grown += f" - (l.dead_lettered_at >= {early} AND l.dead_lettered_at < {middle}))"
+        # Statuses too: to go through all letters of the groups that are listed once more can take as long again.
+        statuses = ", ".join(f"sum(l.status = '{status}') AS {status}" for status in _STORED)
         source = f"""
             SELECT l.fingerprint AS fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first_seen,
-                max(l.dead_lettered_at) AS last_seen, {grown} AS growth
+                max(l.dead_lettered_at) AS last_seen, {statuses}, {grown} AS growth
             FROM letters l WHERE {self._condition} GROUP BY l.fingerprint
         """
-        columns = "fingerprint, count, first_seen, last_seen"
-        return _cut(self._connection, source, self._parameters, columns, _LISTED_BY[order], limit, last)
+        return _cut(self._connection, source, self._parameters, _KEPT, _LISTED_BY[order], limit, last)
 
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
-        names = [row.name for row in rows]
-        found: dict[str, Counter[str]] = {name: Counter() for name in names}
+        found = _stored(rows)
         sql = f"""
-            SELECT l.fingerprint, CASE WHEN {IS_LEASED} THEN 'retrying' ELSE l.status END, count(*)
-            FROM letters l WHERE l.fingerprint IN ({marks(len(names))}) AND {self._condition} GROUP BY 1, 2
+            SELECT l.fingerprint, l.status, count(*) FROM claims h CROSS JOIN letters l ON l.seq = h.seq
+            WHERE h.until > ? AND {self._condition} GROUP BY 1, 2
         """
-        for name, status, count in self._connection.execute(sql, [self._moment, *filled(names), *self._parameters]):
-            found[name][status] += count
+        for held in self._connection.execute(sql, [self._moment, *self._parameters]):
+            _retried(found, *held)
         return found
 
     def hours(self, names: Sequence[str]) -> dict[str, list[int]]:
@@ -299,6 +297,18 @@ def _most(grown: Mapping[str, int], limit: int, last: LastGroup | None) -> list[
     behind = grown if last is None else {name: by for name, by in grown.items() if _is_behind(by, name, last)}
     least = min(sorted(behind.values(), reverse=True)[:limit], default=0)
     return sorted(((by, name) for name, by in behind.items() if by >= least), reverse=True)[:limit]
+
+
+def _stored(rows: Sequence[Row]) -> dict[str, Counter[str]]:
+    """How many letters of each group there are of each status that is stored."""
+    return {row.name: Counter(dict(zip(_STORED, row.statuses, strict=True))) for row in rows}
+
+
+def _retried(statuses: dict[str, Counter[str]], name: str, status: str, number: int) -> None:
+    """So many letters of a group, counted with the status that they are stored with, are under a live lease."""
+    if name in statuses:
+        statuses[name][status] -= number
+        statuses[name][Status.RETRYING.value] += number
 
 
 def _is_behind(key: int, name: str, last: LastGroup | None) -> bool:

@@ -100,9 +100,27 @@ class Counting(Kit):
         store.amend(Amendment(id=letter("5").id, act=Act.ARCHIVE))
         (group,) = store.groups().groups
         assert (group.count, group.statuses) == (6, {"completed": 2, "retrying": 1, "pending": 2, "archived": 1})
+        # The same, looked for in the letters.
+        among = Or((Is(Field.SOURCE_ID, "5"), *(Is(Field.STATUS, status) for status in ("retrying", "pending", "completed"))))
+        assert store.groups(among).groups == (group,)
+        (held,) = store.groups(Is(Field.STATUS, "retrying")).groups
+        assert (held.count, held.statuses) == (1, {"retrying": 1})
         store.wait(hours=2)
         (group,) = store.groups().groups
         assert group.statuses == {"completed": 2, "pending": 3, "archived": 1}
+
+    @pytest.mark.parametrize("message", ["", "no answer\0 from \1 stock: ключ", "long " * 2000], ids=["none", "odd", "long"])
+    def test_a_group_tells_all_that_its_latest_letter_failed_with(self, store: Clerk, message: str) -> None:
+        needs(store, "groups")
+        first, second = failure(message=message), failure("x.Other", f"then {message}", fingerprint=failure().fingerprint)
+        store.put(letter(due=START, failure=first))
+        for is_first in (True, False):
+            for query in (EVERYTHING, Is(Field.SOURCE, "orders")):
+                (group,) = store.groups(query).groups
+                now = first if is_first else second
+                assert (group.error, group.message, group.category) == (now.type, now.message, now.category)
+            for claimed in store.claim():
+                store.end(claimed.lease, Failed(attempt=attempt("again"), failure=second))
 
     def test_a_group_tells_when_its_letters_came(self, store: Clerk) -> None:
         needs(store, "groups")

@@ -31,6 +31,7 @@ CREATE TABLE {schema}.letters (
     fingerprint      text COLLATE "C" NOT NULL,
     tags             jsonb,
     words            text COLLATE "C" NOT NULL, -- of the failure's type and message, a space around each
+    message          text COLLATE "C", -- of the failure, for who lists groups: to read it from `data` takes longer than all the rest; NULL: it is long
     lane             bigint NOT NULL, -- namespace and source as one number
     priority         bigint NOT NULL,
     attempts         bigint NOT NULL,

@@ -183,7 +183,7 @@ $$;
 -- is read by the same statement: had they been changed since, their version would not fit.
 CREATE FUNCTION {schema}.settle(
     moment bigint, ids uuid[], tokens bigint[], versions bigint[], statuses text[], categories text[], errors text[],
-    error_names text[], fingerprints text[], terms text[], tries bigint[], updates bigint[], retries bigint[], contents bytea[],
+    error_names text[], fingerprints text[], terms text[], messages text[], tries bigint[], updates bigint[], retries bigint[], contents bytea[],
     rewritten uuid[]
 )
     RETURNS boolean
@@ -201,8 +201,8 @@ DECLARE
     planned bigint;
 BEGIN
     WITH a AS (
-        SELECT * FROM unnest(ids, versions, statuses, categories, errors, error_names, fingerprints, terms, tries, updates, retries,
-            contents) AS a (id, version, status, category, error, error_name, fingerprint, words, attempts, updated_at,
+        SELECT * FROM unnest(ids, versions, statuses, categories, errors, error_names, fingerprints, terms, messages, tries, updates,
+            retries, contents) AS a (id, version, status, category, error, error_name, fingerprint, words, message, attempts, updated_at,
             next_retry_at, data)
     ),
     changed AS (
@@ -226,7 +226,7 @@ BEGIN
     ),
     done AS (
         UPDATE {schema}.letters l SET version = l.version + 1, status = a.status, category = a.category, error = a.error,
-            error_name = a.error_name, fingerprint = a.fingerprint, words = a.words, attempts = a.attempts,
+            error_name = a.error_name, fingerprint = a.fingerprint, words = a.words, message = a.message, attempts = a.attempts,
             updated_at = a.updated_at, next_retry_at = a.next_retry_at, data = a.data
         FROM a {key_of a} WHERE l.id = a.id{is_of_key} AND l.version = a.version RETURNING l.id
     )
