@@ -36,6 +36,7 @@ SETTLED = (
 """What must hold for a claim to end, and what its end changes."""
 
 _LONG = 1000
+"""Characters of a message; one that has more is not written a second time beside the letter."""
 
 
 def row(letter: Letter) -> tuple[Any, ...]:

@@ -157,7 +157,8 @@ class _Kept:
             elif by:
                 grown[name] = grown.get(name, 0) + by
         # Of these the letters are counted, in every namespace they are in.
-        grown |= {name: growth(self.hours([name])[name]) for name in unknown - self._noted.keys()}
+        for names in pieces(list(unknown - self._noted.keys())):
+            grown |= {name: growth(hours) for name, hours in self.hours(names).items()}
         return {name: by for name, by in grown.items() if by and name not in self._noted}
 
     def _source(self) -> Condition:
