@@ -103,16 +103,17 @@ BEGIN
 END
 $$;
 
--- Sum up so many of the notes, unless another is at it; answers how many. Counts that come to nothing are removed.
+-- Sum up so many of the notes, unless another is at it; answers how many. Counts that come to nothing are removed, without being written once more.
+-- Nobody else writes counts, so that each is looked up once, by an index, and then written where it was found. The planner is told so, for it
+-- knows nothing of how many notes there are, and would rather go through all hours of all groups.
 CREATE FUNCTION {schema}.fold(most bigint) RETURNS bigint LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
     SET jit = off
 AS $$
 DECLARE
     taken bigint;
-    lost_cells bytea[];
-    lost_groups bytea[];
-    lost_hours bytea[];
-    shaken bytea[];
 BEGIN
     IF most <= 0 OR NOT pg_try_advisory_xact_lock(1919185510, hashtext('{schema}')) THEN
         RETURN 0;
@@ -120,60 +121,82 @@ BEGIN
     WITH noted AS (
         DELETE FROM {schema}.changes WHERE ctid = ANY (ARRAY(SELECT ctid FROM {schema}.changes WHERE seq > 0 ORDER BY seq LIMIT most)) RETURNING *
     ),
-    counted AS (
-        INSERT INTO {schema}.counts AS c (key, namespace, facet, value, status, count)
-        SELECT {schema}.key_of(ARRAY[n.namespace, f.facet, f.value, n.status]::text), n.namespace, f.facet, f.value, n.status, sum(n.count)
-        FROM noted n CROSS JOIN LATERAL (
-            VALUES ('all', ''), ('source', n.source), ('category', n.category), ('error', n.error), ('policy', n.policy),
-                ('hour', lpad((n.hour + 1000000000)::text, 10, '0'))
-        ) AS f (facet, value)
-        GROUP BY n.namespace, f.facet, f.value, n.status HAVING sum(n.count) <> 0
-        ON CONFLICT (key) DO UPDATE SET count = c.count + excluded.count
-        RETURNING c.key, c.count
+    cells AS (
+        SELECT d.key, d.namespace, d.facet, d.value, d.status, c.ctid AS at, coalesce(c.count, 0) + d.count AS count
+        FROM (
+            SELECT {schema}.key_of(ARRAY[n.namespace, f.facet, f.value, n.status]::text) AS key, n.namespace, f.facet, f.value, n.status,
+                sum(n.count)::bigint AS count
+            FROM noted n CROSS JOIN LATERAL (
+                VALUES ('all', ''), ('source', n.source), ('category', n.category), ('error', n.error), ('policy', n.policy),
+                    ('hour', lpad((n.hour + 1000000000)::text, 10, '0'))
+            ) AS f (facet, value)
+            GROUP BY n.namespace, f.facet, f.value, n.status HAVING sum(n.count) <> 0
+        ) d LEFT JOIN {schema}.counts c ON c.key = d.key
+    ),
+    no_cells AS (DELETE FROM {schema}.counts c USING cells d WHERE c.ctid = d.at AND d.count = 0),
+    known_cells AS (UPDATE {schema}.counts c SET count = d.count FROM cells d WHERE c.ctid = d.at AND d.count <> 0),
+    new_cells AS (
+        INSERT INTO {schema}.counts (key, namespace, facet, value, status, count)
+        SELECT key, namespace, facet, value, status, count FROM cells WHERE at IS NULL
     ),
     placed AS (
         SELECT {schema}.key_of(fingerprint) AS key, CASE WHEN namespace IS NULL THEN '' ELSE {schema}.key_of(namespace) END AS place, k.*
         FROM (
-            SELECT p.namespace, n.fingerprint, n.status, n.hour, sum(n.count) AS count, min(n.first) AS first, max(n.last) AS last,
+            SELECT p.namespace, n.fingerprint, n.status, n.hour, sum(n.count)::bigint AS count, min(n.first) AS first, max(n.last) AS last,
                 bool_or(n.is_shaken) AS is_shaken
             FROM noted n CROSS JOIN LATERAL (VALUES (NULL), (n.namespace)) AS p (namespace)
             GROUP BY p.namespace, n.fingerprint, n.status, n.hour
         ) k
     ),
+    -- Of a group that letters have left, the first and the last are looked up; of all others it is known.
+    summed AS (
+        SELECT d.key, d.place, d.namespace, d.fingerprint, g.ctid AS at,
+            coalesce(g.count, 0) + d.count AS count, coalesce(g.pending, 0) + d.pending AS pending,
+            coalesce(g.redriven, 0) + d.redriven AS redriven, coalesce(g.exhausted, 0) + d.exhausted AS exhausted,
+            coalesce(g.quarantined, 0) + d.quarantined AS quarantined, coalesce(g.completed, 0) + d.completed AS completed,
+            coalesce(g.archived, 0) + d.archived AS archived, coalesce(g.discarded, 0) + d.discarded AS discarded,
+            CASE WHEN d.is_shaken THEN {schema}.first_seen(d.fingerprint, d.namespace) ELSE least(g.first_seen, d.first) END AS first_seen,
+            CASE WHEN d.is_shaken THEN {schema}.last_seen(d.fingerprint, d.namespace) ELSE greatest(g.last_seen, d.last) END AS last_seen
+        FROM (
+            SELECT key, place, namespace, fingerprint, sum(count)::bigint AS count,
+                coalesce(sum(count) FILTER (WHERE status = 'pending'), 0)::bigint AS pending,
+                coalesce(sum(count) FILTER (WHERE status = 'redriven'), 0)::bigint AS redriven,
+                coalesce(sum(count) FILTER (WHERE status = 'exhausted'), 0)::bigint AS exhausted,
+                coalesce(sum(count) FILTER (WHERE status = 'quarantined'), 0)::bigint AS quarantined,
+                coalesce(sum(count) FILTER (WHERE status = 'completed'), 0)::bigint AS completed,
+                coalesce(sum(count) FILTER (WHERE status = 'archived'), 0)::bigint AS archived,
+                coalesce(sum(count) FILTER (WHERE status = 'discarded'), 0)::bigint AS discarded,
+                min(first) AS first, max(last) AS last, bool_or(is_shaken) AS is_shaken
+            FROM placed GROUP BY key, place, namespace, fingerprint
+        ) d LEFT JOIN {schema}.groups g ON (g.key, g.place) = (d.key, d.place)
+    ),
     grouped AS (
-        INSERT INTO {schema}.groups AS g (key, place, namespace, fingerprint, count, pending, redriven, exhausted, quarantined,
+        SELECT *, (count, pending, redriven, exhausted, quarantined, completed, archived, discarded) = (0, 0, 0, 0, 0, 0, 0, 0) AS is_empty
+        FROM summed
+    ),
+    no_groups AS (DELETE FROM {schema}.groups g USING grouped d WHERE g.ctid = d.at AND d.is_empty),
+    known_groups AS (
+        UPDATE {schema}.groups g SET count = d.count, pending = d.pending, redriven = d.redriven, exhausted = d.exhausted,
+            quarantined = d.quarantined, completed = d.completed, archived = d.archived, discarded = d.discarded,
+            first_seen = d.first_seen, last_seen = d.last_seen
+        FROM grouped d WHERE g.ctid = d.at AND NOT d.is_empty
+    ),
+    new_groups AS (
+        INSERT INTO {schema}.groups (key, place, namespace, fingerprint, count, pending, redriven, exhausted, quarantined,
             completed, archived, discarded, first_seen, last_seen)
-        SELECT key, place, namespace, fingerprint, sum(count), coalesce(sum(count) FILTER (WHERE status = 'pending'), 0),
-            coalesce(sum(count) FILTER (WHERE status = 'redriven'), 0), coalesce(sum(count) FILTER (WHERE status = 'exhausted'), 0),
-            coalesce(sum(count) FILTER (WHERE status = 'quarantined'), 0),
-            coalesce(sum(count) FILTER (WHERE status = 'completed'), 0), coalesce(sum(count) FILTER (WHERE status = 'archived'), 0),
-            coalesce(sum(count) FILTER (WHERE status = 'discarded'), 0),
-            min(first), max(last)
-        FROM placed GROUP BY key, place, namespace, fingerprint
-        ON CONFLICT (key, place) DO UPDATE SET count = g.count + excluded.count, pending = g.pending + excluded.pending,
-            redriven = g.redriven + excluded.redriven, exhausted = g.exhausted + excluded.exhausted,
-            quarantined = g.quarantined + excluded.quarantined, completed = g.completed + excluded.completed,
-            archived = g.archived + excluded.archived, discarded = g.discarded + excluded.discarded,
-            first_seen = least(g.first_seen, excluded.first_seen), last_seen = greatest(g.last_seen, excluded.last_seen)
-        RETURNING g.key, (g.count, g.pending, g.redriven, g.exhausted, g.quarantined, g.completed, g.archived, g.discarded)
-            = (0, 0, 0, 0, 0, 0, 0, 0) AS is_empty
+        SELECT key, place, namespace, fingerprint, count, pending, redriven, exhausted, quarantined, completed, archived, discarded,
+            first_seen, last_seen
+        FROM grouped WHERE at IS NULL AND NOT is_empty
     ),
     timed AS (
-        INSERT INTO {schema}.group_hours AS h (key, place, hour, count)
-        SELECT key, place, hour, sum(count) FROM placed GROUP BY key, place, hour HAVING sum(count) <> 0
-        ON CONFLICT (key, place, hour) DO UPDATE SET count = h.count + excluded.count
-        RETURNING h.key, h.count
-    )
-    SELECT (SELECT count(*) FROM noted), ARRAY(SELECT key FROM counted WHERE count = 0),
-        ARRAY(SELECT DISTINCT key FROM grouped WHERE is_empty), ARRAY(SELECT DISTINCT key FROM timed WHERE count = 0),
-        ARRAY(SELECT DISTINCT key FROM placed WHERE is_shaken)
-    INTO taken, lost_cells, lost_groups, lost_hours, shaken;
-    DELETE FROM {schema}.counts WHERE key = ANY (lost_cells) AND count = 0;
-    DELETE FROM {schema}.groups WHERE key = ANY (lost_groups) AND (count, pending, redriven, exhausted, quarantined, completed,
-        archived, discarded) = (0, 0, 0, 0, 0, 0, 0, 0);
-    DELETE FROM {schema}.group_hours WHERE key = ANY (lost_hours) AND count = 0;
-    UPDATE {schema}.groups SET first_seen = {schema}.first_seen(fingerprint, namespace),
-        last_seen = {schema}.last_seen(fingerprint, namespace) WHERE key = ANY (shaken);
+        SELECT d.key, d.place, d.hour, h.ctid AS at, coalesce(h.count, 0) + d.count AS count
+        FROM (SELECT key, place, hour, sum(count)::bigint AS count FROM placed GROUP BY key, place, hour HAVING sum(count) <> 0) d
+        LEFT JOIN {schema}.group_hours h ON (h.key, h.place, h.hour) = (d.key, d.place, d.hour)
+    ),
+    no_hours AS (DELETE FROM {schema}.group_hours h USING timed d WHERE h.ctid = d.at AND d.count = 0),
+    known_hours AS (UPDATE {schema}.group_hours h SET count = d.count FROM timed d WHERE h.ctid = d.at AND d.count <> 0),
+    new_hours AS (INSERT INTO {schema}.group_hours (key, place, hour, count) SELECT key, place, hour, count FROM timed WHERE at IS NULL)
+    SELECT count(*) INTO taken FROM noted;
     RETURN taken;
 END
 $$;
