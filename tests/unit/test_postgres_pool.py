@@ -102,9 +102,11 @@ def test_what_is_made_beside_others_rehearses_before_anybody_has_it(server: Serv
 def test_there_are_never_more_than_may_be(server: Server) -> None:
     async def scene() -> None:
         async with opened(server, most=3) as (pool, door):
-            found = await asyncio.gather(*(number(pool) for _ in range(60)))
-            assert len(found) == 60
-            assert len(set(found)) <= 3
+            async with pool.connection(), pool.connection(), pool.connection():
+                waiting = [asyncio.create_task(number(pool)) for _ in range(60)]
+                await until(lambda: len(pool._waiting) == 60)
+                assert door.asked == 3
+            assert len(set(await asyncio.gather(*waiting))) <= 3
             assert door.asked == 3
             assert await sessions(server) == 3
         await until(partial(_none_left, server))
@@ -114,6 +116,21 @@ def test_there_are_never_more_than_may_be(server: Server) -> None:
 
 async def _none_left(server: Server) -> bool:
     return await sessions(server) == 0
+
+
+def test_they_are_made_one_after_another(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server, most=5) as (pool, door), pool.connection():
+            door.is_open.clear()
+            waiting = [asyncio.create_task(number(pool)) for _ in range(4)]
+            await until(lambda: door.asked == 2)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert door.asked == 2, "another is made when this one is there, if anybody still waits"
+            door.is_open.set()
+            await asyncio.gather(*waiting)
+
+    played(scene)
 
 
 def test_each_who_waits_hears_that_none_can_be_made_and_the_next_one_tries_anew(server: Server) -> None:

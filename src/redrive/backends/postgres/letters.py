@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from operator import itemgetter
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -18,9 +17,10 @@ from redrive.backends.postgres.folding import Folding
 from redrive.backends.postgres.groups import Groups
 from redrive.backends.postgres.listen import Bell
 from redrive.backends.postgres.listings import Listings
+from redrive.backends.postgres.puts import Puts, columns
 from redrive.backends.postgres.query import Condition
 from redrive.backends.postgres.recount import Recount
-from redrive.backends.postgres.rows import COLUMNS, SETTLED, arrays, plain, row, settled_row
+from redrive.backends.postgres.rows import SETTLED, arrays, plain, settled_row
 from redrive.backends.postgres.statements import statements
 from redrive.backends.postgres.tables import Month, months
 from redrive.backends.postgres.texts import Texts
@@ -59,7 +59,7 @@ class PostgresLetters:
         self._database = database
         self._schema = database.schema
         self._sql = statements(database.tables)
-        database.rehearse(self._sql.insert_new, *_columns([]))
+        self._puts = Puts(database, self._sql.insert_new)
         self._listings = Listings(database)
         self._counts = Counts(database)
         self._groups = Groups(database)
@@ -73,7 +73,7 @@ class PostgresLetters:
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         await self._make_room(letters)
         fresh = changes.arrivals({}, letters, await self._database.now(now))
-        if len(fresh.letters) == len(letters) and await self._put_new(fresh.letters.values()):
+        if len(fresh.letters) == len(letters) and await self._puts.written(fresh.letters.values()):
             await self._written(fresh.letters.values())
             return fresh.answers
         for _ in range(_MOST_TRIES):
@@ -238,14 +238,6 @@ class PostgresLetters:
         await self._database.read(self._sql.make_months, *arrays(rows, 3))
         self._months.update(lacking)
 
-    async def _put_new(self, letters: Collection[Letter]) -> bool:
-        """Write letters in one statement if none of them is there, which is the usual case; else nothing."""
-        try:
-            return not await self._database.write(self._sql.insert_new, *_columns(letters))
-        except AlreadyThere:
-            # Another put one of them in the same instant.
-            return False
-
     async def _put_known(self, letters: Sequence[Letter], now: datetime | None) -> list[Held]:
         """Put letters of which some are there; `AlreadyThere` when another put one of the rest in the same instant."""
         async with self._database.transaction() as connection:
@@ -253,7 +245,7 @@ class PostgresLetters:
             decided = changes.arrivals({id: holding.letter for id, holding in holdings.items()}, letters, moment)
             new = decided.letters.keys() - holdings.keys()
             if new:
-                await connection.execute(self._sql.insert, *_columns(decided.letters[id] for id in new))
+                await connection.execute(self._sql.insert, *columns(decided.letters[id] for id in new))
             await self._overwrite(connection, [letter for id, letter in decided.letters.items() if id not in new], holdings)
             await self._plan(connection, [decided.letters[id] for id in new | decided.reopened])
         await self._written(decided.letters.values())
@@ -294,7 +286,7 @@ class PostgresLetters:
     async def _overwrite(self, connection: Connection, letters: Collection[Letter], before: Mapping[UUID, Holding]) -> None:
         if letters:
             rewritten = [letter.id for letter in letters if reads_otherwise(before[letter.id].letter, letter)]
-            await connection.execute(self._sql.update, *_columns(letters), rewritten)
+            await connection.execute(self._sql.update, *columns(letters), rewritten)
 
     async def _plan(self, connection: Connection, letters: Collection[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
         """Nobody holds these letters any more. Those that have a next retry come due then; not before the lease that ran
@@ -310,11 +302,6 @@ class PostgresLetters:
         ]
         if rows:
             await connection.execute(self._sql.plan, *arrays(rows, 4))
-
-
-def _columns(letters: Iterable[Letter]) -> list[list[object]]:
-    """The letters by columns, sorted: who writes the same letters waits for another in the same order."""
-    return arrays(sorted((row(letter) for letter in letters), key=itemgetter(0)), len(COLUMNS))
 
 
 def _micros(now: datetime | None) -> int | None:

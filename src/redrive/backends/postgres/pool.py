@@ -129,8 +129,9 @@ class Pool:
         return None
 
     def _grow(self) -> None:
-        """Have a connection made for each who waits, as far as there may be more."""
-        while len(self._openings) < len(self._waiting) and self._count < self._most:
+        """Have a connection made while anybody waits, as far as there may be more. One after another: each keeps the server busy for as long as
+        ten puts, and made all at once they would hold up those for whom they are made."""
+        if self._waiting and not self._openings and self._count < self._most:
             opening = _begun(self._opened(is_first=self._count == 0), self._openings)
             opening.add_done_callback(lambda _: self._grow())
 

@@ -1,0 +1,148 @@
+"""Puts that meet share a call, and each is answered as if it had gone alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from redrive.backends.remote.joint import Joint, Load
+from redrive.model.errors import AnswerLost, StoreFull, StoreUnavailable
+from redrive.testing import START
+from tests.unit.waiting import until
+
+
+class Ferry:
+    """Carries names over; the first one goes alone, and everybody else waits until it is let go."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.joint: Joint[str, str] = Joint(self._together, most_letters=most)
+        self.may_go = asyncio.Event()
+        self.alone: list[str] = []
+        self.trips: list[Sequence[str]] = []
+        self.error: Exception | None = None
+        self.has_room = True
+
+    async def carried(self, name: str, *, ids: str = "", size: int = 1, now: datetime | None = None) -> str:
+        async with self.joint.turn(Load(name, ids or name, size, now)) as together:
+            if together is not None:
+                return together
+            self.alone.append(name)
+            await self.may_go.wait()
+            return f"{name} alone"
+
+    async def _together(self, names: Sequence[str], now: datetime | None) -> str | None:
+        self.trips.append(names)
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return "+".join(names) if self.has_room else None
+
+
+def played(scene: Callable[[Ferry], Coroutine[Any, Any, None]], most: int = 1000) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(30):
+            await scene(Ferry(most))
+
+    asyncio.run(whole())
+
+
+async def gathered(ferry: Ferry, *rides: Awaitable[str]) -> list[Any]:
+    """All of them behind one that is under way already, which is then let go; what each was answered, or why not."""
+    first = asyncio.create_task(ferry.carried("z"))
+    await until(lambda: ferry.alone)
+    tasks = [asyncio.ensure_future(ride) for ride in rides]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    ferry.may_go.set()
+    assert await first == "z alone"
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_who_meets_nobody_goes_alone_at_once() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.may_go.set()
+        assert [await ferry.carried(name) for name in "ab"] == ["a alone", "b alone"]
+        assert not ferry.trips
+
+    played(scene)
+
+
+def test_those_who_come_meanwhile_go_together() -> None:
+    async def scene(ferry: Ferry) -> None:
+        assert await gathered(ferry, *(ferry.carried(name) for name in "abc")) == ["a+b+c"] * 3
+        assert ferry.trips == [["a", "b", "c"]]
+        # And then there is nobody to wait for.
+        assert await ferry.carried("d") == "d alone"
+
+    played(scene)
+
+
+def test_the_same_letter_is_never_twice_in_one_call() -> None:
+    async def scene(ferry: Ferry) -> None:
+        rides = ferry.carried("a", ids="12"), ferry.carried("b", ids="23"), ferry.carried("c", ids="4")
+        assert await gathered(ferry, *rides) == ["a+c", "b", "a+c"]
+
+    played(scene)
+
+
+def test_a_call_has_one_instant_and_is_not_too_large() -> None:
+    async def scene(ferry: Ferry) -> None:
+        later = START + timedelta(seconds=1)
+        rides = (
+            ferry.carried("a", ids="12", now=START),
+            ferry.carried("b", now=later),
+            ferry.carried("c", ids="3", now=START),
+            ferry.carried("d", ids="456", now=later),
+            ferry.carried("e", size=9_000_000, now=later),
+        )
+        await gathered(ferry, *rides)
+        assert ferry.trips == [["a", "c"], ["b"], ["d"], ["e"]]
+
+    played(scene, most=3)
+
+
+def test_who_gives_up_waiting_is_not_carried() -> None:
+    async def scene(ferry: Ferry) -> None:
+        async def impatient() -> str:
+            async with asyncio.timeout(0):
+                return await ferry.carried("b")
+
+        answers = await gathered(ferry, ferry.carried("a"), impatient(), ferry.carried("c"))
+        assert answers[0] == answers[2] == "a+c"
+        assert isinstance(answers[1], TimeoutError)
+
+    played(scene)
+
+
+def test_where_nothing_was_written_each_goes_alone() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.has_room = False
+        assert await gathered(ferry, ferry.carried("a"), ferry.carried("b")) == ["a alone", "b alone"]
+
+    played(scene)
+
+
+def test_nobody_is_refused_for_anothers_letters() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.error = StoreFull("one of them is too large")
+        assert await gathered(ferry, ferry.carried("a"), ferry.carried("b")) == ["a alone", "b alone"]
+
+    played(scene)
+
+
+@pytest.mark.parametrize("kind", [StoreUnavailable, AnswerLost])
+def test_an_outage_is_told_to_each_by_an_error_of_its_own(kind: type[StoreUnavailable]) -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.error = kind("nobody answers")
+        answers = await gathered(ferry, ferry.carried("a"), ferry.carried("b"))
+        assert [(type(one), str(one)) for one in answers] == [(kind, "nobody answers")] * 2
+        assert answers[0] is not answers[1]
+        assert ferry.alone == ["z"], "what may have been done is not done again"
+        ferry.error = None
+        assert await ferry.carried("c") == "c alone"
+
+    played(scene)
