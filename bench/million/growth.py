@@ -65,12 +65,17 @@ class Waits(Struct, frozen=True, kw_only=True):
     longest_ms: float
     stalled: int
     """Captures that took longer than they may."""
-    machine_ms: float
+    halt_ms: float
+    """How long a core stood still at most, whoever wanted it."""
+    longest_awake_ms: float
+    """The longest capture but for the time in which a core did."""
+    stalled_awake: int
+    disk_ms: float
     """How late a bare fsync of another file was done at most, by a process of its own at the same time."""
-    machine_stalls: int
+    disk_stalls: int
     """How often it was later than a capture may be."""
     longest_own_ms: float
-    """The longest but for the time in which that fsync was late too."""
+    """The longest capture but for the time in which that fsync was late too."""
     stalled_own: int
     pages: int
     """Pages that were searched meanwhile."""
@@ -115,9 +120,12 @@ _WAIT_TITLES = (
     "99 %",
     "longest",
     "over 50 ms",
-    "the machine's longest",
+    "the machine's longest halt",
+    "longest but for halts",
+    "over 50 ms",
+    "the disk's longest",
     "over 50 ms a minute",
-    "longest but for the machine",
+    "longest but for the disk",
     "over 50 ms",
     "pages/s",
     "purged",
@@ -192,8 +200,11 @@ def _wait_cells(waits: Waits) -> list[str]:
         f"{waits.most_of_them_ms:.1f} ms",
         f"{waits.longest_ms:.1f} ms",
         f"{waits.stalled:,}",
-        f"{waits.machine_ms:.1f} ms",
-        f"{60 * waits.machine_stalls / waits.seconds:.1f}",
+        f"{waits.halt_ms:.1f} ms",
+        f"{waits.longest_awake_ms:.1f} ms",
+        f"{waits.stalled_awake:,}",
+        f"{waits.disk_ms:.1f} ms",
+        f"{60 * waits.disk_stalls / waits.seconds:.1f}",
         f"{waits.longest_own_ms:.1f} ms",
         f"{waits.stalled_own:,}",
         f"{waits.pages / waits.seconds:,.0f}" if waits.pages else "",

@@ -137,7 +137,8 @@ class Purge:
     def _told(self, meanwhile: str, watched: Sequence[Watched], *, purged: int = 0, note: str = "") -> Waits:
         spans = [(one.machine, *span) for one in watched for span in one.spans]
         waited = sorted(1000 * (ended - due) for _, due, ended in spans)
-        own = [1000 * (ended - due - machine.held_up(due, ended)) for machine, due, ended in spans]
+        awake = [1000 * (ended - due - machine.halts.within(due, ended)) for machine, due, ended in spans]
+        own = [1000 * (ended - due - machine.disk.within(due, ended)) for machine, due, ended in spans]
         waits = Waits(
             meanwhile=meanwhile,
             captures=len(waited),
@@ -145,8 +146,11 @@ class Purge:
             most_of_them_ms=percentile(waited, 0.99),
             longest_ms=waited[-1],
             stalled=sum(one > STALL_MS for one in waited),
-            machine_ms=max(one.machine.longest_ms for one in watched),
-            machine_stalls=sum(1000 * (until - since) > STALL_MS for one in watched for since, until in one.machine.slow),
+            halt_ms=max(one.machine.halts.longest_ms for one in watched),
+            longest_awake_ms=max(awake),
+            stalled_awake=sum(one > STALL_MS for one in awake),
+            disk_ms=max(one.machine.disk.longest_ms for one in watched),
+            disk_stalls=sum(1000 * (until - since) > STALL_MS for one in watched for since, until in one.machine.disk.slow),
             longest_own_ms=max(own),
             stalled_own=sum(one > STALL_MS for one in own),
             pages=sum(one.pages for one in watched),
@@ -156,8 +160,9 @@ class Purge:
         )
         self._filled.say(
             f"captures beside {meanwhile}: median {waits.median_ms:.1f}, longest {waits.longest_ms:.1f} ms ({waits.stalled} over 50), "
-            f"the machine's longest {waits.machine_ms:.1f} ({waits.machine_stalls} over 50), "
-            f"longest but for it {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50); {waits.purged:,} purged in {waits.seconds:.0f} s"
+            f"but for halts of the machine, {waits.halt_ms:.1f} at most, {waits.longest_awake_ms:.1f} ({waits.stalled_awake} over 50), "
+            f"but for the disk, {waits.disk_ms:.1f} at most ({waits.disk_stalls} over 50), {waits.longest_own_ms:.1f} ({waits.stalled_own} over 50); "
+            f"{waits.purged:,} purged in {waits.seconds:.0f} s"
         )
         return waits
 

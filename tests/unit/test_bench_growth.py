@@ -12,7 +12,7 @@ import pytest
 from bench.harness import Goal
 from bench.million.chart import chart
 from bench.million.growth import Cost, Growth, Stop, Waits, markdown, percentile
-from bench.million.machine import Machine
+from bench.million.machine import Lateness, Machine, merged
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000)
 _KEYS = (
@@ -34,8 +34,11 @@ def _growth(engine: str, factor: float) -> Growth:
         most_of_them_ms=9.0,
         longest_ms=61.0,
         stalled=1,
-        machine_ms=52.0,
-        machine_stalls=0,
+        halt_ms=8.0,
+        longest_awake_ms=58.0,
+        stalled_awake=1,
+        disk_ms=52.0,
+        disk_stalls=0,
         longest_own_ms=31.0,
         stalled_own=0,
         pages=50,
@@ -73,7 +76,9 @@ def test_what_could_not_be_measured_leaves_a_gap() -> None:
 def test_markdown_has_as_many_cells_in_each_row_as_titles() -> None:
     for part in markdown(_growth("SQLite", 1.0)).strip().split("\n\n"):
         assert len({line.count("|") for line in part.splitlines()}) == 1
-    row = "| a purge | 200 | 1.5 ms | 9.0 ms | 61.0 ms | 1 | 52.0 ms | 0.0 | 31.0 ms | 0 | 25 | 900 | 450 |"
+    row = (
+        "| a purge | 200 | 1.5 ms | 9.0 ms | 61.0 ms | 1 | 8.0 ms | 58.0 ms | 1 | 52.0 ms | 0.0 | 31.0 ms | 0 | 25 | 900 | 450 |"
+    )
     assert row in markdown(_growth("SQLite", 1.0)).splitlines()
 
 
@@ -90,22 +95,27 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert percentile([7.0], 0.99) == 7.0
 
 
-def test_what_the_disk_itself_took_is_told_of_a_wait() -> None:
-    machine = Machine(Path())
-    machine.slow = [(1.0, 1.2), (1.25, 1.5)]
-    assert machine.held_up(0.5, 0.9) == 0
-    assert machine.held_up(0.9, 1.1) == pytest.approx(0.1)
-    assert machine.held_up(1.1, 1.35) == pytest.approx(0.2)
-    assert machine.held_up(0.0, 9.0) == pytest.approx(0.45)
+def test_what_the_machine_itself_took_is_told_of_a_wait() -> None:
+    late = Lateness(0.25, [(1.0, 1.2), (1.25, 1.5)])
+    assert late.within(0.5, 0.9) == 0
+    assert late.within(0.9, 1.1) == pytest.approx(0.1)
+    assert late.within(1.1, 1.35) == pytest.approx(0.2)
+    assert late.within(0.0, 9.0) == pytest.approx(0.45)
 
 
-def test_the_disk_is_watched_by_a_process_of_its_own(tmp_path: Path) -> None:
+def test_what_several_cores_took_at_the_same_time_counts_once() -> None:
+    spans = [(3.0, 3.5), (1.0, 2.0), (1.5, 1.8), (1.9, 2.5)]
+    assert merged(spans) == [(1.0, 2.5), (3.0, 3.5)]
+
+
+def test_the_machine_is_watched_by_processes_of_their_own(tmp_path: Path) -> None:
     async def watched() -> Machine:
         async with Machine(tmp_path) as machine:
             return machine
 
     began = perf_counter()
     machine = asyncio.run(watched())
-    assert 0 < machine.longest_ms < 1000 * (perf_counter() - began)
-    assert all(began < since < until < perf_counter() for since, until in machine.slow)
+    for late in (machine.disk, machine.halts):
+        assert 0 < late.longest_ms < 1000 * (perf_counter() - began)
+        assert all(began < since < until < perf_counter() for since, until in late.slow)
     assert not list(tmp_path.iterdir())
