@@ -1,4 +1,4 @@
-"""PostgreSQL: put, and claim with settle, in batches of one and of a hundred, beside the raw driver.
+"""PostgreSQL: put, and claim with settle, in batches of one and of a hundred, and puts of many at once, beside the raw driver.
 
 The raw side uses the same driver, schema and durability with statements written by hand: one round trip a batch, values
 encoded in advance, nothing decoded, checked or answered.
@@ -16,7 +16,7 @@ import asyncpg
 
 from bench import remote
 from bench.harness import Effort, Row, Watch
-from bench.remote import LEASE
+from bench.remote import LEASE, Verb
 from bench.samples import LANE
 from dev.engines.registry import ENGINES
 from redrive.backends.postgres import opened
@@ -63,10 +63,10 @@ def rows(effort: Effort) -> Iterator[Row]:
         def fresh() -> str:
             return f"bench{next(numbers)}"
 
-        async def ours(schema: str, letters: Sequence[Letter], batch: int, *, is_put: bool) -> float:
+        async def ours(schema: str, letters: Sequence[Letter], work: Verb) -> float:
             store = opened(f"{location}?schema={schema}").letters
             await store.check()
-            rate = await (remote.put(store, letters, batch) if is_put else remote.claim_and_settle(store, letters, batch))
+            rate = await work(store, letters)
             await store.close()
             return rate
 
@@ -82,7 +82,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield from remote.rows(
             "PostgreSQL",
             effort,
-            ours=lambda letters, batch, is_put: asyncio.run(ours(fresh(), letters, batch, is_put=is_put)),
+            ours=lambda letters, work: asyncio.run(ours(fresh(), letters, work)),
             raw=lambda letters, batch, is_put: asyncio.run(raw(fresh(), letters, batch, is_put=is_put)),
         )
 

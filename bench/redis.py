@@ -52,11 +52,11 @@ def rows(effort: Effort) -> Iterator[Row]:
     with ENGINES["redis"].make(durable=True) as server:
         location = server.url.partition(":")[2]
 
-        async def ours(letters: Sequence[Letter], batch: int, *, is_put: bool) -> float:
+        async def ours(letters: Sequence[Letter], work: remote.Verb) -> float:
             await _emptied(server.url)
             store = opened(f"{location}?prefix=bench{next(numbers)}").letters
             await store.check()
-            rate = await (remote.put(store, letters, batch) if is_put else remote.claim_and_settle(store, letters, batch))
+            rate = await work(store, letters)
             await store.close()
             return rate
 
@@ -68,7 +68,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield from remote.rows(
             "Redis",
             effort,
-            ours=lambda letters, batch, is_put: asyncio.run(ours(letters, batch, is_put=is_put)),
+            ours=lambda letters, work: asyncio.run(ours(letters, work)),
             raw=lambda letters, batch, is_put: asyncio.run(raw(letters, batch, is_put=is_put)),
         )
 

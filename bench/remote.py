@@ -1,9 +1,11 @@
-"""What is measured of every store across a network: the same four rows, beside its raw driver."""
+"""What is measured of every store across a network: the same five rows, beside its raw driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 
 from bench.harness import Effort, Goal, Row, Watch, compared
 from bench.samples import LANE, letters
@@ -15,23 +17,39 @@ from redrive.ports import LetterStore
 
 LEASE = timedelta(minutes=5)
 
-Rate = Callable[[Sequence[Letter], int, bool], float]
+CALLERS = 100
+
+Verb = Callable[[LetterStore, Sequence[Letter]], Awaitable[float]]
+"""What is done to the letters in a store → letters a second."""
+Ours = Callable[[Sequence[Letter], Verb], float]
+"""The same in a store that is made for it."""
+Raw = Callable[[Sequence[Letter], int, bool], float]
 """Letters, batch, and whether they are put or (put, and then) claimed and settled → letters a second."""
 
 
-def rows(engine: str, effort: Effort, *, ours: Rate, raw: Rate) -> Iterator[Row]:
-    """Put, and claim with settle, one by one and in batches of a hundred; one caller."""
+def rows(engine: str, effort: Effort, *, ours: Ours, raw: Raw) -> Iterator[Row]:
+    """Put, and claim with settle, one by one and in batches of a hundred; one caller. And a letter each from many callers at once."""
     for batch, number in ((100, 10_000), (1, 500)):
         for verb, is_put in (("put", True), ("claim + settle", False)):
             given = letters(effort.of(number, step=batch), is_due=not is_put)
+            work = partial(put if is_put else claim_and_settle, batch=batch)
             yield compared(
                 f"{engine}: {verb}, batch {batch}",
-                lambda given=given, batch=batch, is_put=is_put: ours(given, batch, is_put),
+                lambda given=given, work=work: ours(given, work),
                 lambda given=given, batch=batch, is_put=is_put: raw(given, batch, is_put),
                 effort,
                 against="raw driver",
                 goal=Goal("at least", 60) if batch == 100 else None,
             )
+    given = letters(effort.of(10_000, step=CALLERS))
+    yield compared(
+        f"{engine}: put, {CALLERS} async callers",
+        lambda: ours(given, crowd),
+        lambda: raw(given, CALLERS, True),
+        effort,
+        against=f"raw driver, batches of {CALLERS}",
+        goal=Goal("at least", 50),
+    )
 
 
 async def put(store: LetterStore, given: Sequence[Letter], batch: int) -> float:
@@ -40,6 +58,19 @@ async def put(store: LetterStore, given: Sequence[Letter], batch: int) -> float:
         for start in range(0, len(given), batch):
             held = await store.put(given[start : start + batch])
             assert set(held) == {Held.NEW}
+    return watch.rate(len(given))
+
+
+async def crowd(store: LetterStore, given: Sequence[Letter]) -> float:
+    """Letters a second, held one by one by many at once."""
+    left = iter(given)
+
+    async def caller() -> None:
+        for letter in left:
+            assert await store.put([letter]) == [Held.NEW]
+
+    with Watch() as watch:
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
     return watch.rate(len(given))
 
 
