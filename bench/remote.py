@@ -48,7 +48,6 @@ def rows(engine: str, effort: Effort, *, ours: Ours, raw: Raw) -> Iterator[Row]:
         lambda: raw(given, CALLERS, True),
         effort,
         against=f"raw driver, batches of {CALLERS}",
-        goal=Goal("at least", 50),
     )
 
 
