@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -146,3 +148,23 @@ def test_an_outage_is_told_to_each_by_an_error_of_its_own(kind: type[StoreUnavai
         assert await ferry.carried("c") == "c alone"
 
     played(scene)
+
+
+def test_no_event_loop_is_kept_alive() -> None:
+    async def together(names: Sequence[str], now: datetime | None) -> str:
+        return "+".join(names)
+
+    joint: Joint[str, str] = Joint(together)
+
+    async def ride(name: str) -> str:
+        async with joint.turn(Load(name, name, 1)) as answer:
+            await asyncio.sleep(0)
+            return answer or f"{name} alone"
+
+    async def scene() -> weakref.ref[asyncio.AbstractEventLoop]:
+        assert await asyncio.gather(*(ride(name) for name in "abc")) == ["a alone", "b+c", "b+c"]
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = asyncio.run(scene())
+    gc.collect()
+    assert loop() is None

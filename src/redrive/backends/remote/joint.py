@@ -82,6 +82,7 @@ class Joint(Generic[What, Answer]):
                     await self._carried(boarded)
         finally:
             self._is_under_way = False
+            self._driver = None  # a task keeps its event loop alive, and who keeps this by the loop would never let go of it
             for passenger in self._waiting:
                 passenger.answer.cancel()
 
