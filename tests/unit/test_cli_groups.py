@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redrive import Message, Status
-from redrive.serve.cli.groups import short_names
+from redrive.backends.sqlite import groups
+from redrive.model.query import GroupPage
+from redrive.serve.cli.groups import command, short_names
 from redrive.testing import failure, letter
 from tests.unit.shell import Shell, seen_on_a_terminal
 
@@ -74,6 +77,23 @@ def test_groups_come_in_the_order_and_of_the_letters_that_are_asked_for(
     shell: Shell, args: list[str], expected: list[str]
 ) -> None:
     assert names(shell, *args) == expected
+
+
+@pytest.mark.parametrize(
+    "args", [["--limit", "1"], ["--limit", "2"], ["--limit", "0"], ["--limit", "1", "--json"], ["--json"], []], ids=str
+)
+def test_a_listing_takes_one_look_at_the_letters(shell: Shell, monkeypatch: pytest.MonkeyPatch, args: list[str]) -> None:
+    looks = []
+    listed = groups.listed
+
+    def counted(*args: Any) -> GroupPage:
+        looks.append(args)
+        return listed(*args)
+
+    monkeypatch.setattr(groups, "listed", counted)
+    monkeypatch.chdir(shell.folder)
+    command.main(["list", "status:pending", *args], standalone_mode=False)
+    assert len(looks) == 1
 
 
 def test_json_has_all_of_a_group(shell: Shell) -> None:

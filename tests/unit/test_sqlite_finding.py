@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from datetime import timedelta
 from functools import lru_cache
+from uuid import UUID
 
 import pytest
 
@@ -46,6 +47,8 @@ def stored(count: int) -> sqlite3.Connection:
     return connection
 
 
+BEGINNING = made(3, MANY).id
+
 QUESTIONS: dict[str, Query] = {
     "everything": EVERYTHING,
     "a common status": Is(Field.STATUS, "pending"),
@@ -62,6 +65,7 @@ QUESTIONS: dict[str, Query] = {
     ),
     "one of two, by their ids": Or((Is(Field.ID, made(1, MANY).id), Is(Field.ID, made(2, MANY).id))),
     "rare words, or a rare source": Or((Text("needle"), Is(Field.SOURCE, "rare"))),
+    "what begins like an id": And((Is(Field.ID, BEGINNING, Op.GE), Is(Field.ID, UUID(int=BEGINNING.int + (1 << 64)), Op.LE))),
     "what somebody holds": Is(Field.STATUS, "retrying"),
     "rare words": Text("a needle"),
     "rare words of a common status": And((Is(Field.STATUS, "pending"), Text("needle"))),
@@ -172,6 +176,30 @@ def test_groups_are_kept(order: GroupOrder) -> None:
         assert len(page.groups) == 10
 
     assert steps(stored(MANY), look) <= 1.5 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize("order", list(GroupOrder))
+@pytest.mark.parametrize("question", [question for question in QUESTIONS if question not in ("everything", "a common status")])
+def test_groups_of_few_letters_cost_the_same_however_many_there_are(question: str, order: GroupOrder) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        groups.listed(connection, QUESTIONS[question], order, 10, None, NOW)
+
+    assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)
+
+
+@pytest.mark.parametrize("question", COMMON)
+def test_groups_of_many_letters_are_found_by_going_through_them_once(monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    """In the order in which they lie in the file: group by group, each would be on another page of it."""
+    monkeypatch.setattr(texts, "FEW", 5)
+    connection = stored(MANY)
+    asked: list[str] = []
+    connection.set_trace_callback(asked.append)
+    assert groups.listed(connection, COMMON[question], GroupOrder.COUNT, 10, None, NOW).groups
+    connection.set_trace_callback(None)
+    plans = [
+        told for sql in asked if sql.lstrip().startswith("SELECT") for *_, told in connection.execute(f"EXPLAIN QUERY PLAN {sql}")
+    ]
+    assert [told for told in plans if told.startswith("SCAN l")] in (["SCAN l"], [])
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

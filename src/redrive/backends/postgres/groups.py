@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from redrive.backends.postgres.counts import leased
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.kept_groups import COLUMNS, HELD, LATEST, KeptGroups, columns
+from redrive.backends.postgres.kept_groups import COLUMNS, HELD, KeptGroups, columns, latest
 from redrive.backends.postgres.query import Condition
 from redrive.backends.postgres.rows import plain, restored_text
 from redrive.model.category import Category
-from redrive.model.census import STORED, scope_of
-from redrive.model.hours import SHOWN
+from redrive.model.census import scope_of
+from redrive.model.hours import HOUR, SHOWN
 from redrive.model.instant import instant
 from redrive.model.paging import LastGroup, group, group_page
 from redrive.model.query import Group, GroupOrder, GroupPage, Query
@@ -34,9 +35,7 @@ class Groups:
         """A page of groups; `hour` is the last that is shown."""
         scope = scope_of(query)
         if scope is None or scope.facet is not None or scope.status is not None:
-            condition = Condition(self._schema, query, now)
-            sql = self._counted(condition, order, limit, last, hour)
-            return await self._page(sql, condition.arguments, order, limit, hour)
+            return await self._page(*self._counted(query, order, limit, last, hour, now), order, limit, hour)
         kept = KeptGroups(self._database.tables, scope.namespace, order, limit + 1, last, hour, now)
         return await self._page(*kept.statement(), order, limit, hour)
 
@@ -44,47 +43,40 @@ class Groups:
         rows = await self._database.read(sql, *arguments)
         return group_page([_group(row, hour) for row in rows], limit, order, hour)
 
-    def _counted(self, condition: Condition, order: GroupOrder, limit: int, last: LastGroup | None, hour: int) -> str:
-        schema = self._schema
-        now = f"{hour}::bigint"
-        recent, before = (f"count(*) FILTER (WHERE f.hour IN ({now} - {one}, {now} - {two}))" for one, two in ((0, 1), (2, 3)))
+    def _counted(
+        self, query: Query, order: GroupOrder, limit: int, last: LastGroup | None, hour: int, now: int | None
+    ) -> tuple[str, list[object]]:
+        """A statement that goes through all letters that match once, and its parameters."""
+        schema, condition = self._schema, Condition(self._schema, query, now)
+        lately = f"c.hour BETWEEN {hour}::bigint - {{}} AND {hour}::bigint - {{}}"
+        recent, before = (f"coalesce(sum(c.count) FILTER (WHERE {lately.format(*ago)}), 0)" for ago in ((1, 0), (3, 2)))
         value = {
-            GroupOrder.LAST_SEEN: "max(f.dead_lettered_at)", GroupOrder.COUNT: "count(*)", GroupOrder.GROWTH: f"{recent} - {before}"
+            GroupOrder.LAST_SEEN: "max(c.last_seen)", GroupOrder.COUNT: "sum(c.count)::bigint", GroupOrder.GROWTH: f"({recent} - {before})::bigint"
         }[order]  # fmt: skip
         having = ""
         if last is not None:
             at, name = f"{condition.parameter(last.value)}::bigint", f"{condition.parameter(plain(last.fingerprint))}::text"
-            having = f'HAVING ({value}, f.fingerprint) < ({at}, {name} COLLATE "C")'
-        statuses = ", ".join(f"count(*) FILTER (WHERE f.status = '{status}') AS {status}" for status in STORED)
-        hours = ", ".join(f"{now} - {ago}" for ago in range(SHOWN))
-        counts = ", ".join(f"count(*) FILTER (WHERE f.hour = {now} - {ago})" for ago in range(SHOWN))
-        return f"""
-            WITH found AS MATERIALIZED (
-                SELECT l.id, l.fingerprint, l.dead_lettered_at, {schema}.hour_of(l.dead_lettered_at) AS hour, l.status,
-                    {condition.is_leased} AS is_held
-                FROM {schema}.letters l WHERE {condition.sql}
+            having = f'HAVING ({value}, c.fingerprint) < ({at}, {name} COLLATE "C")'
+        statuses = ", ".join(f"coalesce(sum(c.count) FILTER (WHERE c.status = '{one}'), 0)::bigint AS {one}" for one in COLUMNS)
+        each = Condition(schema, query, now, behind=condition.arguments, is_for_few=True)
+        sql = f"""
+            WITH cells AS MATERIALIZED (
+                SELECT l.fingerprint, l.status, CASE WHEN l.dead_lettered_at >= {(hour - SHOWN + 1) * HOUR} THEN {schema}.hour_of(l.dead_lettered_at) END AS hour,
+                    count(*) AS count, min(l.dead_lettered_at) AS first_seen, max(l.dead_lettered_at) AS last_seen
+                FROM {schema}.letters l WHERE {condition.sql} GROUP BY 1, 2, 3
             ),
             listed AS (
-                SELECT f.fingerprint, min(f.dead_lettered_at) AS first_seen, max(f.dead_lettered_at) AS last_seen, {value} AS value
-                FROM found f GROUP BY f.fingerprint {having} ORDER BY value DESC, f.fingerprint DESC LIMIT {limit + 1}
+                SELECT c.fingerprint, min(c.first_seen) AS first_seen, max(c.last_seen) AS last_seen, {value} AS value, {statuses},
+                    array_agg(c.hour) FILTER (WHERE c.hour IS NOT NULL) AS hours, array_agg(c.count) FILTER (WHERE c.hour IS NOT NULL) AS counts
+                FROM cells c GROUP BY c.fingerprint {having} ORDER BY value DESC, c.fingerprint DESC LIMIT {limit + 1}
             ),
-            told AS (
-                SELECT f.fingerprint, {statuses}, ARRAY[{hours}] AS hours, ARRAY[{counts}] AS counts FROM found f JOIN listed g ON g.fingerprint = f.fingerprint
-                GROUP BY f.fingerprint
-            ),
-            held AS (
-                SELECT f.fingerprint, f.status, count(*) AS count FROM found f JOIN listed g ON g.fingerprint = f.fingerprint
-                WHERE f.is_held GROUP BY 1, 2
-            ),
-            latest AS (
-                SELECT DISTINCT ON (f.fingerprint) f.fingerprint, f.id
-                FROM found f JOIN listed g ON g.fingerprint = f.fingerprint AND g.last_seen = f.dead_lettered_at
-                ORDER BY f.fingerprint, f.id DESC
+            held AS MATERIALIZED (
+                SELECT l.fingerprint, l.status, count(*) AS count FROM {leased(self._database.tables, each)} WHERE {each.sql} GROUP BY 1, 2
             )
-            SELECT {columns("t")}, t.hours, t.counts, {HELD}, g.fingerprint, g.first_seen, g.last_seen, {LATEST}
-            FROM listed g JOIN told t ON t.fingerprint = g.fingerprint JOIN latest ON latest.fingerprint = g.fingerprint
-            {self._database.tables.joined("latest")} ORDER BY g.value DESC, g.fingerprint DESC
+            SELECT {columns("g")}, g.hours, g.counts, {HELD}, g.fingerprint, g.first_seen, g.last_seen, l.*
+            FROM listed g CROSS JOIN LATERAL ({latest(schema, each.sql)}) l ORDER BY g.value DESC, g.fingerprint DESC
         """
+        return sql, each.arguments
 
 
 def _group(row: Mapping[str, Any], hour: int) -> Group:

@@ -15,10 +15,17 @@ COLUMNS = tuple(status.value for status in STORED)
 HELD = "ARRAY(SELECT ARRAY[h.status, h.count::text] FROM held h WHERE h.fingerprint = g.fingerprint) AS held"
 """How many letters of a group somebody holds, by the status that they are stored with."""
 
-LATEST = "l.error, l.category, l.message, CASE WHEN l.message IS NULL THEN l.data END AS data"
-"""What a group tells of its latest letter; the letter itself only where its message is long."""
-
 _VALUE = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
+
+
+def latest(schema: str, condition: str) -> str:
+    """The latest letter of `g`, of those that meet the condition: what a group tells of it, and the letter itself only where its message is long."""
+    return f"""
+        SELECT l.error, l.category, l.message, CASE WHEN l.message IS NULL THEN l.data END AS data FROM {schema}.letters l
+        WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
+            AND l.dead_lettered_at = g.last_seen AND {condition}
+        ORDER BY l.id DESC LIMIT 1
+    """
 
 
 def columns(table: str) -> str:
@@ -70,12 +77,7 @@ class KeptGroups:
                 WHERE {self._is_meant} GROUP BY 1, 2
             )
             SELECT {columns("g")}, t.hours || w.hours AS hours, t.counts || w.counts AS counts, {HELD}, g.fingerprint, g.first_seen, g.last_seen, l.*
-            FROM listed g LEFT JOIN touched w ON w.key = g.key CROSS JOIN LATERAL ({self._timed()}) t CROSS JOIN LATERAL (
-                SELECT {LATEST} FROM {self._schema}.letters l
-                WHERE left(l.fingerprint, 64) = left(g.fingerprint, 64) AND l.fingerprint = g.fingerprint
-                    AND l.dead_lettered_at = g.last_seen AND {self._is_meant}
-                ORDER BY l.id DESC LIMIT 1
-            ) l
+            FROM listed g LEFT JOIN touched w ON w.key = g.key CROSS JOIN LATERAL ({self._timed()}) t CROSS JOIN LATERAL ({latest(self._schema, self._is_meant)}) l
             ORDER BY g.value DESC, g.fingerprint DESC
         """
         return sql, self._condition.arguments

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
-from redrive.backends.sqlite.query import DATA, Condition, compiled
+from redrive.backends.sqlite.plan import planned
+from redrive.backends.sqlite.query import DATA, Condition
 from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.census import STORED, GroupChange, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
@@ -28,6 +29,7 @@ _STORED = tuple(status.value for status in STORED)
 
 _KEPT = ", ".join(("fingerprint", "count", "first_seen", "last_seen", *_STORED))
 
+_OF_GROUP = "letters l INDEXED BY letters_by_group"
 _LISTED_BY = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
 
 
@@ -41,7 +43,7 @@ def listed(
         if scope is not None and scope.facet is None and scope.status is None:
             found: _Kept | _Scanned = _Kept(connection, scope.namespace, hour, micros(now))
         else:
-            found = _Scanned(connection, compiled(query, now), hour, micros(now))
+            found = _Scanned(connection, query, hour, now)
         rows = found.page(order, limit + 1, last)
         statuses: dict[str, Counter[str]] = {}
         hours: dict[str, list[int]] = {}
@@ -246,24 +248,26 @@ class _Kept:
 
 
 class _Scanned:
-    """Groups as the letters that match have them."""
+    """Groups as the letters that match have them: all of these are gone through once, those of the listed groups of the last hours again."""
 
-    def __init__(self, connection: sqlite3.Connection, condition: Condition, hour: int, moment: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: Query, hour: int, now: datetime) -> None:
         self._connection = connection
-        self._condition, self._parameters = condition
+        self._plan = planned(connection, query, now, None)
+        self._condition, self._parameters = self._plan.condition, self._plan.parameters
         self._hour = hour
-        self._moment = moment
+        self._moment = micros(now)
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
         early, middle, late = ((self._hour + 1 - number) * HOUR for number in (4, 2, 0))
         grown = f"sum((l.dead_lettered_at >= {middle} AND l.dead_lettered_at < {late})"
         grown += f" - (l.dead_lettered_at >= {early} AND l.dead_lettered_at < {middle}))"
         # Statuses too: to go through all letters of the groups that are listed once more can take as long again.
-        statuses = ", ".join(f"sum(l.status = '{status}') AS {status}" for status in _STORED)
+        statuses = ", ".join(f"sum(l.status = '{status}') AS {status}" for status in STORED)
+        # With a plus, for SQLite would else go through all letters, group by group, to spare itself the sorting of those that match.
         source = f"""
             SELECT l.fingerprint AS fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first_seen,
                 max(l.dead_lettered_at) AS last_seen, {statuses}, {grown} AS growth
-            FROM letters l WHERE {self._condition} GROUP BY l.fingerprint
+            FROM {self._plan.source} WHERE {self._condition} GROUP BY +l.fingerprint
         """
         return _cut(self._connection, source, self._parameters, _KEPT, _LISTED_BY[order], limit, last)
 
@@ -281,7 +285,7 @@ class _Scanned:
         found, first = {name: [0] * SHOWN for name in names}, self._hour - SHOWN + 1
         start, end = first * HOUR, (self._hour + 1) * HOUR
         sql = f"""
-            SELECT l.fingerprint, {hour_in("l.dead_lettered_at")}, count(*) FROM letters l
+            SELECT l.fingerprint, {hour_in("l.dead_lettered_at")}, count(*) FROM {_OF_GROUP}
             WHERE l.fingerprint IN ({marks(len(names))}) AND l.dead_lettered_at >= {start} AND l.dead_lettered_at < {end}
                 AND {self._condition} GROUP BY 1, 2
         """
@@ -353,7 +357,7 @@ def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str,
         some = rows[start : start + _AT_ONCE]
         sql = f"""
             SELECT (
-                SELECT {DATA} FROM letters l WHERE l.fingerprint = g.column1 AND l.dead_lettered_at = g.column2 AND {condition}
+                SELECT {DATA} FROM {_OF_GROUP} WHERE l.fingerprint = g.column1 AND l.dead_lettered_at = g.column2 AND {condition}
                 ORDER BY l.id DESC LIMIT 1
             ) FROM (VALUES {", ".join(["(?, ?)"] * len(some))}) g
         """

@@ -29,6 +29,7 @@ _INDEX = {
     Field.GROUP: "letters_by_group",
     Field.DEAD_LETTERED_AT: "letters_by_age",
     Field.UPDATED_AT: "letters_by_change",
+    Field.ID: "sqlite_autoindex_letters_1",
 }
 """Those of fields have the letters of each value by their age."""
 
@@ -162,12 +163,17 @@ def _letters(connection: sqlite3.Connection, wanted: Sequence[tuple[Field, str]]
 
 
 def _is_short(connection: sqlite3.Connection, parts: Sequence[Query], now: datetime, along: Field, few: int) -> bool:
-    """Does the question ask for a short time by the other clock than the one that the letters are listed by?"""
+    """Does the question ask for a short time by the other clock than the one that the letters are listed by, or for few ids?"""
     other = Field.UPDATED_AT if along is Field.DEAD_LETTERED_AT else Field.DEAD_LETTERED_AT
-    ends = tuple(part for part in parts if isinstance(part, Is) and part.field is other)
+    return any(_are_few_within(connection, parts, now, field, few) for field in (Field.ID, other))
+
+
+def _are_few_within(connection: sqlite3.Connection, parts: Sequence[Query], now: datetime, field: Field, few: int) -> bool:
+    """Do few letters lie between the ends that the question names?"""
+    ends = tuple(part for part in parts if isinstance(part, Is) and part.field is field)
     if not ends:
         return False
     condition, parameters = compiled(And(ends), now)
-    within = f"SELECT 1 FROM letters l INDEXED BY {_INDEX[other]} WHERE {condition} LIMIT {few + 1}"
+    within = f"SELECT 1 FROM letters l INDEXED BY {_INDEX[field]} WHERE {condition} LIMIT {few + 1}"
     (count,) = connection.execute(f"SELECT count(*) FROM ({within})", parameters).fetchone()
     return bool(count <= few)

@@ -33,6 +33,7 @@ from redrive.serve.shape import letter_shape
 
 _SHORT = 8
 _LATEST = 10
+_PAGE = 1000
 
 
 class Listing(click.Group):
@@ -94,15 +95,17 @@ def list_(
     asked = parse(" ".join(query), datetime.now(UTC))
     with opened(store, config) as dlq:
         behind = catch_up(dlq, asked)
-        all_groups = dlq.groups(asked, order=GroupOrder(order), page=min(limit or 100, 100))
-        found = (one for one in _standing(dlq, all_groups) if not states or one.standing in states)
+        most = 50 if limit is None and not as_json else limit
+        # Each page may take a look at all letters that match: all that is wanted comes by one, and one group more tells whether there are others.
+        page = min(most + 1, _PAGE) if most and not states else _PAGE
+        all_groups = dlq.groups(asked, order=GroupOrder(order), page=page)
+        found = (one for one in _standing(dlq, all_groups, page) if not states or one.standing in states)
         if as_json:
-            print_json("groups", (one.shape for one in islice(found, limit or None)), behind)
+            print_json("groups", (one.shape for one in islice(found, most or None)), behind)
             return
         from redrive.serve.cli.group_page import groups_table
         from redrive.serve.cli.paper import console
 
-        most = 50 if limit is None else limit
         groups = list(islice(found, most or None))
         paper = console()
         if not groups:
@@ -127,9 +130,9 @@ class Stood(Struct, frozen=True, kw_only=True):
         return group_shape(self.group) | {"state": self.standing.value, "triage": to_builtins(self.triage)}
 
 
-def _standing(dlq: blocking.DeadLetters, groups: Iterator[Group]) -> Iterator[Stood]:
+def _standing(dlq: blocking.DeadLetters, groups: Iterator[Group], page: int = 1) -> Iterator[Stood]:
     """Each group with how it stands, a page at a time."""
-    while some := list(islice(groups, 100)):
+    while some := list(islice(groups, page)):
         for group, (standing, triage) in zip(some, dlq.triage.of(some), strict=True):
             yield Stood(group=dlq.shown_group(group), standing=standing, triage=triage)
 

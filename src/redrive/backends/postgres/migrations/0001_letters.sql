@@ -72,7 +72,8 @@ CREATE INDEX claims_due ON {schema}.claims (lane, priority DESC, at, id) WHERE i
 CREATE INDEX claims_held ON {schema}.claims (until) WHERE until IS NOT NULL;
 
 -- Letters under a live lease. The planner takes an unknown instant for one that a third of all leases outlive; they are few.
-CREATE FUNCTION {schema}.held(moment bigint) RETURNS SETOF uuid LANGUAGE plpgsql STABLE ROWS 20
+-- They are asked for by one process, while others may go through letters beside it.
+CREATE FUNCTION {schema}.held(moment bigint) RETURNS SETOF uuid LANGUAGE plpgsql STABLE PARALLEL RESTRICTED ROWS 20
 AS $$
 BEGIN
     RETURN QUERY SELECT c.id FROM {schema}.claims c WHERE c.until > moment;
