@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from redrive import wiring
 from redrive.backends.memory.letters import MemoryLetters
 from redrive.model.census import Miscount
+from redrive.model.finding import Finding, Health
 from redrive.ports.opening import Opened
 from redrive.serve.cli.doctor import command
 from tests.unit.shell import Shell, filled, seen_on_a_terminal
@@ -29,6 +30,7 @@ class Miscounting(MemoryLetters):
 
     capabilities = replace(MemoryLetters.capabilities, counters=True)
     wrong: Sequence[Miscount] = ()
+    findings: Sequence[Finding] = (Finding("store", Health.OK, "is there"),)
 
     async def recount(self, *, repair: bool = False) -> list[Miscount]:
         found = list(self.wrong)
@@ -41,8 +43,11 @@ class Miscounting(MemoryLetters):
 def miscounting(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> type[Miscounting]:
     open_store = wiring.store
 
+    async def examine() -> list[Finding]:
+        return [*Miscounting.findings]
+
     def opening(url: str, **options: Any) -> Opened:
-        return replace(open_store(url, **options), letters=Miscounting())
+        return replace(open_store(url, **options), letters=Miscounting(), examine=examine)
 
     monkeypatch.setattr(wiring, "store", opening)
     monkeypatch.setattr(Miscounting, "wrong", [Miscount(what=f"source {n}, pending", kept=n, real=2000 + n) for n in range(25)])
@@ -88,6 +93,21 @@ def test_repair_puts_them_right_and_says_so(miscounting: type[Miscounting], caps
     assert "1 count differed from what is there and was put right" in out
     assert "   source 0, pending: kept 0, there are 2,000" in out
     assert asked(capsys)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "is_counted"), [("durability", True), ("disk", True), ("store", False), ("integrity", False), ("rights", False)]
+)
+def test_it_counts_unless_letters_cannot_be_looked_at(
+    miscounting: type[Miscounting], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, what: str, is_counted: bool
+) -> None:
+    monkeypatch.setattr(Miscounting, "findings", [Finding(what, Health.BAD, "is amiss")])
+    monkeypatch.setattr(Miscounting, "wrong", ())
+    status, out = asked(capsys)
+    assert status == 1
+    assert ("recounted: all that are kept are what is there" in out) == is_counted
+    assert ("not recounted: first the letters must be there and in order" in out) != is_counted
+    assert ("sqlite:redrive.db: none" in out) == is_counted
 
 
 def test_json_has_all_that_differ(miscounting: type[Miscounting], capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,8 @@ _EXTRAS = {
     "schema": ("jsonschema",),
     "testing": ("pytest", "hypothesis"),
 }
+_NEEDED = ("store", "integrity", "rights")
+"""What must be in order before letters are looked at; what else is amiss does not keep anybody from that."""
 _SHOWN = 20
 _MARKS = {Health.OK: ("✓", "green"), Health.NOTE: ("•", "yellow"), Health.BAD: ("✗", "red")}
 
@@ -110,13 +112,15 @@ async def _examined(settings: Settings, *, recount: bool, repair: bool) -> _Exam
     miscounts = None
     try:
         findings = [*_installation(), *await opened.examine()]
-        is_there = all(finding.health is Health.OK for finding in findings)
+        is_legible = all(one.health is Health.OK for one in findings if one.what in _NEEDED)
         if recount and not opened.letters.capabilities.counters:
             findings.append(Finding("counts", Health.OK, "this store keeps none: it counts when somebody asks"))
-        elif recount and is_there:
+        elif recount and is_legible:
             miscounts = await opened.letters.recount(repair=repair)
             findings.append(_counts(miscounts, is_repaired=repair))
-        if is_there:
+        elif recount:
+            findings.append(Finding("counts", Health.NOTE, "not recounted: first the letters must be there and in order"))
+        if is_legible:
             by_status = await opened.letters.tally(Field.STATUS)
             told = ", ".join(f"{count:,} {status}" for status, count in sorted(by_status.items()))
             findings.append(Finding("letters", Health.OK, f"{masked(settings.store)}: {told or 'none'}"))
