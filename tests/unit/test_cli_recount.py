@@ -99,7 +99,11 @@ def test_repair_puts_them_right_and_says_so(miscounting: type[Miscounting], caps
     ("what", "is_counted"), [("durability", True), ("disk", True), ("store", False), ("integrity", False), ("rights", False)]
 )
 def test_it_counts_unless_letters_cannot_be_looked_at(
-    miscounting: type[Miscounting], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, what: str, is_counted: bool
+    miscounting: type[Miscounting],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    is_counted: bool,
 ) -> None:
     monkeypatch.setattr(Miscounting, "findings", [Finding(what, Health.BAD, "is amiss")])
     monkeypatch.setattr(Miscounting, "wrong", ())

@@ -234,6 +234,11 @@ class Scope(Struct, frozen=True):
     status: str | None = None
     """As it is seen: `retrying` is one too."""
 
+    @property
+    def is_of_groups(self) -> bool:
+        """Is it about whole groups, all of a namespace or a single one, of which everything is kept that a list of groups tells?"""
+        return self.status is None and self.facet in (None, Field.GROUP)
+
     def holds(self, values: Mapping[str, str]) -> bool:
         """Do letters with these values of fields belong to it, whatever their status?"""
         return (self.namespace is None or values[Field.NAMESPACE] == self.namespace) and (

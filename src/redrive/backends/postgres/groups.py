@@ -34,9 +34,9 @@ class Groups:
     ) -> GroupPage:
         """A page of groups; `hour` is the last that is shown."""
         scope = scope_of(query)
-        if scope is None or scope.facet is not None or scope.status is not None:
+        if scope is None or not scope.is_of_groups:
             return await self._page(*self._counted(query, order, limit, last, hour, now), order, limit, hour)
-        kept = KeptGroups(self._database.tables, scope.namespace, order, limit + 1, last, hour, now)
+        kept = KeptGroups(self._database.tables, scope, order, limit + 1, last, hour, now)
         return await self._page(*kept.statement(), order, limit, hour)
 
     async def _page(self, sql: str, arguments: Sequence[object], order: GroupOrder, limit: int, hour: int) -> GroupPage:

@@ -6,7 +6,7 @@ from redrive.backends.postgres.counts import leased
 from redrive.backends.postgres.query import Condition
 from redrive.backends.postgres.rows import plain
 from redrive.backends.postgres.tables import Tables
-from redrive.model.census import STORED
+from redrive.model.census import STORED, Scope
 from redrive.model.hours import SHOWN
 from redrive.model.paging import LastGroup
 from redrive.model.query import EVERYTHING, GroupOrder
@@ -39,7 +39,7 @@ class KeptGroups:
     def __init__(
         self,
         tables: Tables,
-        namespace: str | None,
+        scope: Scope,
         order: GroupOrder,
         limit: int,
         last: LastGroup | None,
@@ -55,11 +55,17 @@ class KeptGroups:
         # In the text and not behind it: so the plan of an hour is made once.
         self._hour = f"{hour}::bigint"
         self._condition = Condition(self._schema, EVERYTHING, now)
-        is_all = namespace is None
-        self._space = "NULL::text" if namespace is None else self._condition.text(namespace)
+        is_all = scope.namespace is None
+        self._space = "NULL::text" if scope.namespace is None else self._condition.text(scope.namespace)
         self._place = "''::bytea" if is_all else f"{self._schema}.key_of({self._space})"
         self._is_noted = "true" if is_all else f"n.namespace = {self._space}"
         self._is_meant = "true" if is_all else f"l.namespace = {self._space}"
+        self._alone = ""
+        """The key of the only group that is meant."""
+        if scope.facet is not None:
+            name = self._condition.text(scope.value)
+            self._alone = f"{self._schema}.key_of({name})"
+            self._is_noted += f" AND n.fingerprint = {name}"
         self._at = self._name = ""
         if last is not None:
             self._at = f"{self._condition.parameter(last.value)}::bigint"
@@ -89,6 +95,10 @@ class KeptGroups:
         """Does a group come behind the last one of the page before?"""
         return "true" if self._last is None else f"({value}, {name}) < ({self._at}, {self._name})"
 
+    def _within(self, table: str) -> str:
+        """The rows of a table that are about what is meant."""
+        return f"{table}.place = {self._place}" + (f" AND {table}.key = {self._alone}" if self._alone else "")
+
     def _signed(self, table: str) -> str:
         return f"CASE WHEN {table}.hour > {self._hour} - 2 THEN {table}.count ELSE -{table}.count END"
 
@@ -96,7 +106,7 @@ class KeptGroups:
         """By how much groups have grown to which letters came lately. Summed up as what is quickest, and exact for all that can be counted."""
         return f"""
             SELECT h.key, sum(({self._signed("h")})::float8)::bigint AS growth FROM {self._schema}.group_hours h
-            WHERE h.place = {self._place} AND h.hour BETWEEN {self._hour} - 3 AND {self._hour} GROUP BY h.key
+            WHERE {self._within("h")} AND h.hour BETWEEN {self._hour} - 3 AND {self._hour} GROUP BY h.key
         """
 
     def _touched(self) -> str:
@@ -115,7 +125,7 @@ class KeptGroups:
         """Groups of which nothing was noted."""
         return f"""
             SELECT g.key, g.fingerprint, {columns("g")}, g.first_seen, g.last_seen, {value} AS value FROM {source}
-            WHERE g.place = {self._place} AND g.key NOT IN (SELECT key FROM touched) AND {condition}
+            WHERE {self._within("g")} AND g.key NOT IN (SELECT key FROM touched) AND {condition}
         """
 
     def _kept(self) -> str:

@@ -15,7 +15,7 @@ from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.plan import planned
 from redrive.backends.sqlite.query import DATA, Condition
 from redrive.backends.sqlite.rows import filled, marks, pieces
-from redrive.model.census import STORED, GroupChange, scope_of
+from redrive.model.census import STORED, GroupChange, Scope, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
 from redrive.model.instant import instant, micros
 from redrive.model.paging import LastGroup, group, group_page, last_hour
@@ -40,8 +40,8 @@ def listed(
     hour = last_hour(last, now)
     scope = scope_of(query)
     with snapshot(connection):
-        if scope is not None and scope.facet is None and scope.status is None:
-            found: _Kept | _Scanned = _Kept(connection, scope.namespace, hour, micros(now))
+        if scope is not None and scope.is_of_groups:
+            found: _Kept | _Scanned = _Kept(connection, scope, hour, micros(now))
         else:
             found = _Scanned(connection, query, hour, now)
         rows = found.page(order, limit + 1, last)
@@ -78,35 +78,38 @@ class Row(NamedTuple):
 class _Kept:
     """Groups as the counts have them, with what was noted and not summed up yet."""
 
-    def __init__(self, connection: sqlite3.Connection, namespace: str | None, hour: int, moment: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, scope: Scope, hour: int, moment: int) -> None:
         self._connection = connection
         self._hour = hour
         self._moment = moment
-        self._noted: dict[str, dict[str, GroupChange]] = {}
+        self._namespace = namespace = scope.namespace
+        self._is_of_one = scope.facet is Field.GROUP
+        """A single group is meant, which is looked up like those of which something was noted."""
+        self._noted: dict[str, dict[str, GroupChange]] = {scope.value: {}} if self._is_of_one else {}
         """By the group and its namespace."""
         for (known, name), change in counts.noted_groups(connection).items():
-            if namespace in (None, known):
+            if namespace in (None, known) and (name in self._noted or not self._is_of_one):
                 self._noted.setdefault(name, {})[known] = change
-        self._namespace = namespace
         self._only = _only_namespace(connection) if namespace is None else namespace
         """The one namespace that all of them are of, those that were noted included; None: of several."""
         if any(noted.keys() - {self._only} for noted in self._noted.values()):
             self._only = None
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
-        # Groups of which something was noted are listed elsewhere than the table has them, so that as many more are looked at.
-        if order is GroupOrder.GROWTH:
-            kept = self._grown(limit, last)
-        else:
-            source, parameters = self._source()
-            kept = _cut(self._connection, source, parameters, _KEPT, _LISTED_BY[order], limit + len(self._noted), last)
-        rows = [row for row in kept if row.name not in self._noted]
+        rows = [] if self._is_of_one else [row for row in self._next(order, limit, last) if row.name not in self._noted]
         for names in pieces(list(self._noted)):
             known = self._rows(names)
             hours = self.hours(names) if order is GroupOrder.GROWTH else {}
             corrected = (self._corrected(name, known.get(name), order, hours.get(name, ())) for name in names)
             rows += [row for row in corrected if row is not None and _is_behind(row.key, row.name, last)]
         return sorted(rows, reverse=True)[:limit]
+
+    def _next(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
+        """The rows that come next. Groups of which something was noted are listed elsewhere than the table has them, so that there are as many more."""
+        if order is GroupOrder.GROWTH:
+            return self._grown(limit, last)
+        source, parameters = self._source()
+        return _cut(self._connection, source, parameters, _KEPT, _LISTED_BY[order], limit + len(self._noted), last)
 
     def _rows(self, names: Sequence[str]) -> dict[str, Row]:
         """These groups, as the table has them."""

@@ -186,6 +186,23 @@ class Counting(Kit):
         assert len(seen) == len(set(seen))
         assert set(seen) >= {f"stays {number}" for number in range(6)}
 
+    @pytest.mark.parametrize("is_summed", [True, False])
+    @pytest.mark.parametrize("order", list(GroupOrder))
+    def test_one_group_alone_is_told_as_the_list_tells_it(self, store: Clerk, order: GroupOrder, is_summed: bool) -> None:
+        needs(store, "groups")
+        _spread(store, {"a": [0, 1, 1, 3, 60], "b": [0, 2, 2, 2], "c": [60]})
+        store.put(letter("elsewhere", namespace="blue", at=store.now, failure=failure(fingerprint="a")))
+        if is_summed:
+            store.tidy_all()
+        store.claim(limit=1)
+        store.purge(Is(Field.ID, letter("b/1").id))
+        for within in (EVERYTHING, Is(Field.NAMESPACE, "default"), Is(Field.NAMESPACE, "blue")):
+            known = {group.fingerprint: group for group in store.groups(within, order=order).groups}
+            for name in ("a", "b", "c", "nobody"):
+                page = store.groups(And((within, Is(Field.GROUP, name))), order=order, limit=1)
+                assert page.next is None
+                assert page.groups == ((known[name],) if name in known else ())
+
     def test_a_cursor_of_another_listing_of_groups_is_refused(self, store: Clerk) -> None:
         needs(store, "groups")
         _spread(store, {"a": [0], "b": [0]})
