@@ -7,17 +7,23 @@ from datetime import timedelta
 
 from bench.million.grounds import PAGE
 from bench.million.growth import Cost
-from bench.million.questions import NAMESPACE
+from bench.million.questions import NAMESPACE, common
 from bench.million.rounds import Rounds
 from bench.million.source import Filled
 from redrive.model.hours import HOUR
 from redrive.model.instant import micros
-from redrive.model.query import Field, GroupOrder, Is
+from redrive.model.query import And, Field, GroupOrder, Is, Query
 
 _GROUPS = (
     "SELECT fingerprint, count(*), min(dead_lettered_at), max(dead_lettered_at) FROM letters WHERE namespace = $1"
     " GROUP BY fingerprint ORDER BY {} DESC, fingerprint DESC LIMIT 101"
 )
+# Joined with nothing, so that letters are gone through in the order in which they lie, which is quicker than group by group.
+_FILTERED = (
+    "SELECT fingerprint || '', count(*), min(dead_lettered_at), max(dead_lettered_at) FROM letters WHERE namespace = $1 AND {} = $2"
+    " GROUP BY 1 ORDER BY 4 DESC, 1 DESC LIMIT 101"
+)
+_ALONE = "SELECT count(*), min(dead_lettered_at), max(dead_lettered_at) FROM letters WHERE namespace = $1 AND fingerprint = $2"
 _GROWN = (
     "SELECT fingerprint, sum(CASE WHEN dead_lettered_at >= $3 THEN 1 ELSE -1 END) FROM letters WHERE namespace = $1"
     " AND dead_lettered_at >= $2 GROUP BY fingerprint ORDER BY 2 DESC, 1 DESC LIMIT 101"
@@ -49,6 +55,27 @@ class Groups:
             yield await self._rounds.beside_raw(
                 f"groups-{order}", f"100 groups by {order}", listed, statement, goal=5, is_absolute=True
             )
+
+    async def chosen(self) -> AsyncIterator[Cost]:
+        """A page of groups of the letters that have a common value, and the largest group alone."""
+        now, within = self._filled.now, Is(Field.NAMESPACE, NAMESPACE)
+        for field in (Field.STATUS, Field.SOURCE, Field.CATEGORY):
+            value, *_ = await common(self._store, field)
+
+            async def listed(query: Query = And((within, Is(field, value)))) -> object:
+                return (await self._store.groups(query, limit=PAGE, now=now)).groups
+
+            statement = self._rounds.fetch(_FILTERED.format(field), NAMESPACE, value)
+            yield await self._rounds.beside_raw(
+                f"groups-of-{field}", f"100 groups of one {field}, by last-seen", listed, statement, note=value
+            )
+        largest, *_ = await common(self._store, Field.GROUP)
+
+        async def alone() -> object:
+            return (await self._store.groups(And((within, Is(Field.GROUP, largest))), now=now)).groups
+
+        statement = self._rounds.fetch(_ALONE, NAMESPACE, largest)
+        yield await self._rounds.beside_raw("group-alone", "the largest group alone", alone, statement, goal=5, is_absolute=True)
 
     async def statistics(self) -> AsyncIterator[Cost]:
         """Letters by a field, and by the hour."""

@@ -45,6 +45,7 @@ async def _costs(filled: Filled, before: Sequence[Stop], *, is_whole: bool) -> A
         pages.letters(),
         pages.bodies(),
         groups.groups(),
+        groups.chosen(),
         groups.statistics(),
         storage.put(before),
     )

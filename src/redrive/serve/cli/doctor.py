@@ -43,6 +43,7 @@ _EXTRAS = {
 _NEEDED = ("store", "integrity", "rights")
 """What must be in order before letters are looked at; what else is amiss does not keep anybody from that."""
 _SHOWN = 20
+_PAGE = 1000
 _MARKS = {Health.OK: ("✓", "green"), Health.NOTE: ("•", "yellow"), Health.BAD: ("✗", "red")}
 
 
@@ -152,12 +153,12 @@ def _installation() -> list[Finding]:
 async def _bodies(letters: LetterStore, folder: Path) -> Finding:
     """Body files that are missing, whose letter is gone, or was never held because the process died in between."""
     known: set[str] = set()
-    page = await letters.find()
+    page = await letters.find(limit=_PAGE)
     while True:
         known |= {ref.name for letter in page.letters for ref in body_refs(letter)}
         if page.next is None:
             break
-        page = await letters.find(after=page.next)
+        page = await letters.find(limit=_PAGE, after=page.next)
     missing = [name for name in sorted(known) if not (folder / name).exists()]
     if missing:
         return Finding("bodies", Health.BAD, f"{folder}: {len(missing)} missing, e.g. {missing[0]}; restore them from a backup")
