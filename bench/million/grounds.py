@@ -192,6 +192,8 @@ class PostgresGround:
 
     async def rest(self) -> None:
         await self._connection.execute("VACUUM (ANALYZE)")
+        # What that has written is made durable now, and not beside what is measured next.
+        await self._connection.execute("CHECKPOINT")
 
     async def sizes(self) -> Sizes:
         await self.rest()

@@ -97,6 +97,32 @@ def test_months_are_made_when_letters_of_them_come_and_removed_when_none_is_left
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("more", ["", "&partitions=month"], ids=["one table", "months"])
+def test_what_autovacuum_cleans_up_behind_a_purge_it_cleans_up_slowly(namespace: str, more: str) -> None:
+    """Else a checkpoint has much to make durable at once, and captures wait for it."""
+
+    async def scene() -> None:
+        async with used(namespace, more) as store:
+            await store.put([letter()], now=START)
+        connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
+        try:
+            rows = await connection.fetch(
+                "SELECT c.relname, 'autovacuum_vacuum_cost_delay=10' = ANY (c.reloptions) AS is_slow,"
+                " t.oid IS NULL OR coalesce('autovacuum_vacuum_cost_delay=10' = ANY (t.reloptions), false) AS is_slow_behind"
+                " FROM pg_class c LEFT JOIN pg_class t ON t.oid = c.reltoastrelid AND c.relname <> 'group_hours'"
+                " WHERE c.relkind = 'r' AND c.relnamespace = to_regnamespace($1)"
+                " AND (c.relname LIKE 'letters%' OR c.relname IN ('texts', 'group_hours'))",
+                namespace,
+            )
+        finally:
+            await connection.close()
+        slow = {row["relname"] for row in rows if row["is_slow"] and row["is_slow_behind"]}
+        lying = {"letters_2025_01", "letters_others"} if more else {"letters"}
+        assert slow == {row["relname"] for row in rows} == {*lying, "texts", "group_hours"}
+
+    asyncio.run(scene())
+
+
 def test_the_month_that_it_is_now_is_kept(namespace: str) -> None:
     async def scene() -> None:
         now = datetime.now(UTC)

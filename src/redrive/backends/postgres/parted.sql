@@ -1,7 +1,7 @@
 -- Only where letters are parted by months.
 ALTER TABLE {schema}.letters ADD PRIMARY KEY (id, born);
 
-CREATE TABLE {schema}.letters_others PARTITION OF {schema}.letters DEFAULT;
+CREATE TABLE {schema}.letters_others PARTITION OF {schema}.letters DEFAULT {gently};
 
 CREATE TABLE {schema}.keys (
     id   uuid PRIMARY KEY,
@@ -16,7 +16,7 @@ BEGIN
     FOR number IN 1 .. cardinality(names) LOOP
         BEGIN
             IF to_regclass('{schema}.' || names[number]) IS NULL THEN
-                EXECUTE format('CREATE TABLE {schema}.%I PARTITION OF {schema}.letters FOR VALUES FROM (%s) TO (%s)',
+                EXECUTE format('CREATE TABLE {schema}.%I PARTITION OF {schema}.letters FOR VALUES FROM (%s) TO (%s) {gently}',
                     names[number], begins[number], ends[number]);
             END IF;
         EXCEPTION WHEN lock_not_available OR check_violation OR duplicate_table OR insufficient_privilege OR deadlock_detected THEN

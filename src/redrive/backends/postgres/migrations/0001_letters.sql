@@ -41,7 +41,7 @@ CREATE TABLE {schema}.letters (
     expires_at       bigint,
     data             bytea NOT NULL,
     version          bigint NOT NULL DEFAULT 1 -- counts every change, so that what was read is known to be the latest
-){partitions};
+) {partitions};
 SELECT {schema}.compress('letters', 'data', 'words');
 
 CREATE INDEX letters_by_age ON {schema}.letters (dead_lettered_at, id);

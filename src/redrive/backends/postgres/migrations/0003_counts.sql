@@ -64,7 +64,7 @@ CREATE TABLE {schema}.group_hours (
     hour  bigint NOT NULL,
     count bigint NOT NULL,
     PRIMARY KEY (key, place, hour) INCLUDE (count)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 70, autovacuum_vacuum_cost_delay = 10);
 
 CREATE INDEX group_hours_by_hour ON {schema}.group_hours (place, hour) INCLUDE (key, count);
 

@@ -3,7 +3,7 @@ CREATE TABLE {schema}.texts (
     id        uuid PRIMARY KEY,
     traceback text COLLATE "C" NOT NULL,
     body      text COLLATE "C" NOT NULL
-);
+) {gently};
 SELECT {schema}.compress('texts', 'traceback', 'body');
 
 CREATE INDEX texts_by_traceback ON {schema}.texts USING gin (string_to_array(btrim(traceback), ' '))
