@@ -77,6 +77,13 @@ def test_sources_errors_categories_and_statuses_are_many_and_uneven() -> None:
     assert {tag for one in SOME for tag in one.tags} >= {"eu", "vip"}
 
 
+def test_an_error_says_what_such_an_error_says() -> None:
+    areas = "|".join({one.source.removesuffix("-events") for one in SOME})
+    said = {(one.failure.type, re.sub(rf"\b({areas})\b|\d{{5}}", "…", one.failure.message)) for one in SOME}
+    assert len(said) == len({type for type, _ in said}), "one sentence for each"
+    assert ("builtins.ConnectionRefusedError", "cannot connect to ….internal:…: connection refused") in said
+
+
 def test_bodies_are_json_of_all_sizes() -> None:
     assert all(json.loads(one.body)["customer"] for one in SOME)
     sizes = sorted(len(one.body) for one in SOME)

@@ -17,7 +17,7 @@ import math
 import random
 import struct
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from itertools import accumulate, islice
@@ -66,14 +66,81 @@ _FIRST = _listed("Ada Alan Amir Anna Ben Carla Chen Dana David Elena Emil Fatima
 _LAST = _listed("Adler Baker Becker Brandt Castro Cohen Costa Diaz Fischer Fontana Garcia Gruber Haddad Hansen Huber Ito Jansen Kaya Keller Khan Kim Kovac Lang Lopez Mann Meyer Moreau Nagy Nakamura Novak Okafor Olsen Patel Petrov Popescu Rossi Russo Sato Schmidt Silva Singh Smith Tanaka Torres Vogel Wagner Weber Wolf Yilmaz Zhang")  # fmt: skip
 _SYLLABLES = _listed("ba be bi bo da de do fa fe ga go ha he ja ka ke ki la le li lo ma me mi mo na ne no pa pe po ra re ri ro sa se so ta te ti to va ve za zo")  # fmt: skip
 _PLAIN = _listed("the order was not found after a customer changed address and payment failed because of an unknown error in this service please try again later with another card we have sent it to your warehouse but nobody answered there until today for more than two days")  # fmt: skip
-_ERRORS: tuple[tuple[Category, str, str], ...] = (
-    (Category.TRANSIENT, "builtins.TimeoutError httpx.ReadTimeout asyncio.CancelledError redis.exceptions.BusyLoadingError sqlalchemy.exc.OperationalError psycopg.errors.DeadlockDetected kafka.errors.RequestTimedOutError grpc.aio.AioRpcError shop.errors.TryAgain shop.errors.Overloaded", "{place} did not answer within {number} ms"),
-    (Category.NETWORK, "builtins.ConnectionError builtins.ConnectionRefusedError builtins.ConnectionResetError httpx.ConnectTimeout httpx.ConnectError requests.exceptions.ConnectionError aiohttp.client_exceptions.ClientConnectorError socket.gaierror urllib3.exceptions.NewConnectionError ssl.SSLError", "cannot connect to {place}.internal:{number}: connection refused"),
-    (Category.RESOURCE, "builtins.MemoryError builtins.OSError shop.errors.QuotaExceeded botocore.exceptions.ClientError openai.RateLimitError stripe.RateLimitError redis.exceptions.OutOfMemoryError psycopg.errors.DiskFull shop.errors.TooManyRequests asyncpg.exceptions.TooManyConnectionsError", "too many requests to {place}: {number} in one minute"),
-    (Category.PERMISSION, "builtins.PermissionError shop.errors.Forbidden httpx.HTTPStatusError jwt.exceptions.ExpiredSignatureError botocore.exceptions.NoCredentialsError psycopg.errors.InsufficientPrivilege stripe.AuthenticationError kafka.errors.TopicAuthorizationFailedError shop.errors.NotAllowed ldap.INVALID_CREDENTIALS", "{place} refused us: the token of user {number} is not allowed to do this"),
-    (Category.VALIDATION, "builtins.ValueError builtins.KeyError builtins.TypeError builtins.UnicodeDecodeError json.decoder.JSONDecodeError pydantic.ValidationError msgspec.ValidationError shop.errors.BadAddress shop.errors.UnknownCurrency decimal.InvalidOperation", "order {number} has no valid {place} address"),
-    (Category.PERMANENT, "builtins.AttributeError builtins.RuntimeError builtins.ZeroDivisionError builtins.IndexError builtins.AssertionError builtins.NotImplementedError sqlalchemy.exc.IntegrityError shop.errors.OrderGone shop.errors.DuplicateInvoice shop.errors.Inconsistent", "order {number} is in state {place}, which cannot be"),
+_ERRORS: tuple[tuple[Category, Mapping[str, str]], ...] = (
+    (Category.TRANSIENT, {
+        "builtins.TimeoutError": "{place} did not answer within {number} ms",
+        "httpx.ReadTimeout": "no answer from {place} after {number} ms",
+        "asyncio.exceptions.IncompleteReadError": "{place} ended its answer after {number} bytes",
+        "redis.exceptions.BusyLoadingError": "{place} is loading its data: {number} keys to go",
+        "sqlalchemy.exc.OperationalError": "database is locked: statement {number} on {place}",
+        "psycopg.errors.DeadlockDetected": "deadlock detected: process {number} waits for a row of {place}",
+        "kafka.errors.RequestTimedOutError": "request {number} to the topic {place} timed out",
+        "grpc.aio.AioRpcError": "{place} is unavailable: deadline of call {number} exceeded",
+        "shop.errors.TryAgain": "{place} asks to send order {number} again later",
+        "shop.errors.Overloaded": "{place} is overloaded: {number} calls wait",
+    }),
+    (Category.NETWORK, {
+        "builtins.ConnectionError": "lost the connection to {place}.internal:{number}",
+        "builtins.ConnectionRefusedError": "cannot connect to {place}.internal:{number}: connection refused",
+        "builtins.ConnectionResetError": "connection reset by {place}.internal:{number}",
+        "httpx.ConnectTimeout": "connecting to {place}.internal:{number} timed out",
+        "httpx.ConnectError": "all attempts to connect to {place}.internal:{number} failed",
+        "requests.exceptions.ConnectionError": "no connection to {place}.internal:{number} after all retries",
+        "aiohttp.client_exceptions.ClientConnectorError": "cannot connect to host {place}.internal:{number}",
+        "socket.gaierror": "{place}-{number}.internal: name or service not known",
+        "urllib3.exceptions.NewConnectionError": "failed to establish a new connection to {place}.internal:{number}",
+        "ssl.SSLError": "handshake with {place}.internal:{number} failed: certificate has expired",
+    }),
+    (Category.RESOURCE, {
+        "builtins.MemoryError": "out of memory: {number} kB for {place}",
+        "builtins.OSError": "no space left on device: /srv/{place}/{number}.spool",
+        "shop.errors.QuotaExceeded": "{place} has used up its quota of {number} calls",
+        "botocore.exceptions.ClientError": "slow down: {place} sent {number} requests in one minute",
+        "openai.RateLimitError": "rate limit reached for {place}: {number} tokens in one minute",
+        "stripe.RateLimitError": "too many requests for {place}: {number} in one minute",
+        "redis.exceptions.OutOfMemoryError": "{place} may not use more memory than {number} kB",
+        "psycopg.errors.DiskFull": "could not extend {place} by {number} blocks: disk full",
+        "shop.errors.TooManyRequests": "too many requests to {place}: {number} in one minute",
+        "asyncpg.exceptions.TooManyConnectionsError": "too many clients: {place} has {number} already",
+    }),
+    (Category.PERMISSION, {
+        "builtins.PermissionError": "permission denied: /srv/{place}/{number}.csv",
+        "shop.errors.Forbidden": "{place} refused us: user {number} may not do this",
+        "httpx.HTTPStatusError": "403 Forbidden for https://{place}.internal/users/{number}",
+        "jwt.exceptions.ExpiredSignatureError": "the token of user {number} for {place} has expired",
+        "botocore.exceptions.NoCredentialsError": "no credentials for bucket {place}-{number}",
+        "psycopg.errors.InsufficientPrivilege": "permission denied for table {place}, asked by user {number}",
+        "stripe.AuthenticationError": "the key that {place} sent for user {number} is not valid",
+        "kafka.errors.TopicAuthorizationFailedError": "user {number} is not authorized to write to the topic {place}",
+        "shop.errors.NotAllowed": "user {number} is not allowed to change {place}",
+        "ldap.INVALID_CREDENTIALS": "invalid credentials of user {number} for {place}",
+    }),
+    (Category.VALIDATION, {
+        "builtins.ValueError": "order {number} has no valid {place} address",
+        "builtins.KeyError": "'{place}' of order {number}",
+        "builtins.TypeError": "order {number}: {place} must be a number, not None",
+        "builtins.UnicodeDecodeError": "'utf-8' codec can't decode order {number} of {place}",
+        "json.decoder.JSONDecodeError": "expecting value: order {number} of {place}",
+        "pydantic.ValidationError": "1 validation error for order {number}: {place} is required",
+        "msgspec.ValidationError": "order {number} lacks the field {place}",
+        "shop.errors.BadAddress": "order {number} has no street in its {place} address",
+        "shop.errors.UnknownCurrency": "order {number} is in a currency that {place} does not know",
+        "decimal.InvalidOperation": "the total of order {number} is no number for {place}",
+    }),
+    (Category.PERMANENT, {
+        "builtins.AttributeError": "order {number}: 'NoneType' object has no attribute '{place}'",
+        "builtins.RuntimeError": "order {number} was changed by {place} meanwhile",
+        "builtins.ZeroDivisionError": "division by zero: order {number} has no {place}",
+        "builtins.IndexError": "order {number} has no first item for {place}",
+        "builtins.AssertionError": "order {number} is in state {place}, which cannot be",
+        "builtins.NotImplementedError": "{place} cannot take order {number}: not implemented yet",
+        "sqlalchemy.exc.IntegrityError": "duplicate key: order {number} is among {place} already",
+        "shop.errors.OrderGone": "order {number} does not exist in {place}",
+        "shop.errors.DuplicateInvoice": "order {number} has an invoice from {place} already",
+        "shop.errors.Inconsistent": "order {number} does not agree with {place}",
+    }),
 )  # fmt: skip
+"""What fails, and what it says then."""
 _STATUSES = (
     (0.44, Status.EXHAUSTED), (0.30, Status.PENDING), (0.12, Status.COMPLETED), (0.08, Status.ARCHIVED), (0.04, Status.DISCARDED),
     (0.02, Status.QUARANTINED),
@@ -235,9 +302,8 @@ class _Maker:
 
 
 def _group(dice: random.Random, number: int) -> _Group:
-    category, types, message = _ERRORS[dice.randrange(len(_ERRORS))]
-    names = types.split()
-    type = names[dice.randrange(len(names))]
+    category, messages = _ERRORS[dice.randrange(len(_ERRORS))]
+    type, message = list(messages.items())[dice.randrange(len(messages))]
     source = _SOURCES[min(int(dice.expovariate(0.12)), len(_SOURCES) - 1)]
     verb, module = dice.choice(_VERBS), dice.choice(_AREAS)
     places = tuple(f"shop.{module}:{dice.choice(_VERBS)}_{dice.choice(_AREAS)}" for _ in range(dice.randint(5, 20)))
