@@ -8,10 +8,11 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from redrive.backends.remote.joint import Joint, Load
+from redrive.backends.remote.joint import InTheWay, Joint, Load
 from redrive.model.errors import AnswerLost, StoreFull, StoreUnavailable
 from redrive.testing import START
 from tests.unit.waiting import until
@@ -26,7 +27,11 @@ class Ferry:
         self.alone: list[str] = []
         self.trips: list[Sequence[str]] = []
         self.error: Exception | None = None
-        self.has_room = True
+        self.leaders_error: Exception | None = None
+        self.in_the_way: list[str] = []
+        """One after another, by each call."""
+        self.may_land = asyncio.Event()
+        self.may_land.set()
 
     async def carried(self, name: str, *, ids: str = "", size: int = 1, now: datetime | None = None) -> str:
         async with self.joint.turn(Load(name, ids or name, size, now)) as together:
@@ -34,14 +39,19 @@ class Ferry:
                 return together
             self.alone.append(name)
             await self.may_go.wait()
+            if self.leaders_error is not None:
+                raise self.leaders_error
             return f"{name} alone"
 
-    async def _together(self, names: Sequence[str], now: datetime | None) -> str | None:
+    async def _together(self, names: Sequence[str], now: datetime | None) -> tuple[str | None, InTheWay]:
         self.trips.append(names)
         await asyncio.sleep(0)
+        await self.may_land.wait()
         if self.error is not None:
             raise self.error
-        return "+".join(names) if self.has_room else None
+        if self.in_the_way:
+            return f"{self.in_the_way[0]} is there", self.in_the_way.pop(0)
+        return "+".join(names), ()
 
 
 def played(scene: Callable[[Ferry], Coroutine[Any, Any, None]], most: int = 1000) -> None:
@@ -120,10 +130,28 @@ def test_who_gives_up_waiting_is_not_carried() -> None:
     played(scene)
 
 
-def test_where_nothing_was_written_each_goes_alone() -> None:
+def test_a_letter_that_is_in_the_way_does_not_keep_others_from_going_together() -> None:
     async def scene(ferry: Ferry) -> None:
-        ferry.has_room = False
-        assert await gathered(ferry, ferry.carried("a"), ferry.carried("b")) == ["a alone", "b alone"]
+        ferry.in_the_way = ["b"]
+        assert await gathered(ferry, *(ferry.carried(name) for name in "abc")) == ["a+c", "b is there", "a+c"]
+        assert ferry.trips == [["a", "b", "c"], ["a", "c"]]
+
+    played(scene)
+
+
+def test_those_without_whom_the_others_go_are_tried_no_more() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.in_the_way = ["ab"]
+        assert await gathered(ferry, *(ferry.carried(name) for name in "ab")) == ["ab is there"] * 2
+        assert ferry.trips == [["a", "b"]]
+
+    played(scene)
+
+
+def test_who_goes_without_others_hears_of_what_came_meanwhile() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.in_the_way = ["b", "c"]
+        assert await gathered(ferry, *(ferry.carried(name) for name in "abc")) == ["c is there", "b is there", "c is there"]
 
     played(scene)
 
@@ -150,9 +178,86 @@ def test_an_outage_is_told_to_each_by_an_error_of_its_own(kind: type[StoreUnavai
     played(scene)
 
 
+def test_who_waits_hears_of_an_outage_at_once_and_that_nothing_was_sent() -> None:
+    """However many wait: nobody sits through one call after another that gets no answer."""
+
+    async def scene(ferry: Ferry) -> None:
+        ferry.error = AnswerLost("no answer in time")
+        answers = await gathered(ferry, *(ferry.carried(name) for name in "abcdef"))
+        assert ferry.trips == [["a", "b"]]
+        assert [type(one) for one in answers] == [AnswerLost] * 2 + [StoreUnavailable] * 4
+        assert {str(one) for one in answers[2:]} == {"not sent, for what was sent before failed: no answer in time"}
+        ferry.error = None
+        assert await ferry.carried("g") == "g alone"
+
+    played(scene, most=2)
+
+
+def test_who_waits_for_one_that_goes_alone_into_an_outage_hears_of_it() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.leaders_error = AnswerLost("no answer in time")
+        first, *others = [asyncio.create_task(ferry.carried(name)) for name in "abc"]
+        await until(lambda: ferry.alone)
+        ferry.may_go.set()
+        answers = await asyncio.gather(first, *others, return_exceptions=True)
+        assert [type(one) for one in answers] == [AnswerLost, StoreUnavailable, StoreUnavailable]
+        assert ferry.trips == []
+        ferry.leaders_error = None
+        assert await ferry.carried("d") == "d alone"
+
+    played(scene)
+
+
+def test_what_is_wrong_with_one_that_goes_alone_does_not_concern_those_who_wait() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.leaders_error = StoreFull("it is too large")
+        first, *others = [asyncio.create_task(ferry.carried(name)) for name in "abc"]
+        await until(lambda: ferry.alone)
+        ferry.may_go.set()
+        with pytest.raises(StoreFull):
+            await first
+        assert await asyncio.gather(*others) == ["b+c"] * 2
+
+    played(scene)
+
+
+def test_who_gives_up_while_aboard_leaves_the_others_there() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.may_land.clear()
+        first = asyncio.create_task(ferry.carried("z"))
+        await until(lambda: ferry.alone)
+        staying, leaving = (asyncio.create_task(ferry.carried(name)) for name in "ab")
+        await asyncio.sleep(0)
+        ferry.may_go.set()
+        await until(lambda: ferry.trips)
+        leaving.cancel()
+        ferry.may_land.set()
+        assert await asyncio.gather(first, staying, leaving, return_exceptions=True) == ["z alone", "a+b", ANY]
+        assert leaving.cancelled()
+
+    played(scene)
+
+
+def test_an_event_loop_that_ends_leaves_nobody_waiting() -> None:
+    ferry: list[Ferry] = []
+    rides: list[asyncio.Task[str]] = []
+
+    async def scene() -> None:
+        ferry.append(Ferry(most=1))
+        ferry[0].may_land.clear()
+        rides.extend(asyncio.create_task(ferry[0].carried(name)) for name in "zabc")
+        await until(lambda: ferry[0].alone)
+        ferry[0].may_go.set()
+        await until(lambda: ferry[0].trips)
+
+    asyncio.run(scene())
+    assert [ride.cancelled() for ride in rides] == [False, True, True, True]
+    assert ferry[0].trips == [["a"]]
+
+
 def test_no_event_loop_is_kept_alive() -> None:
-    async def together(names: Sequence[str], now: datetime | None) -> str:
-        return "+".join(names)
+    async def together(names: Sequence[str], now: datetime | None) -> tuple[str, InTheWay]:
+        return "+".join(names), ()
 
     joint: Joint[str, str] = Joint(together)
 

@@ -22,6 +22,10 @@ class AlreadyThere(StoreError):
     """One of the rows is there already; nothing was written. Never leaves this backend."""
 
 
+class Blocked(StoreUnavailable):
+    """Another transaction holds what this one waited for, and did not end in time; nothing was written."""
+
+
 LOST = (OSError, TimeoutError, InterfaceError, InternalClientError)
 """What the driver raises when the connection breaks or no answer comes in time; the last when the server has ended the session
 and its goodbye, but not yet the end of the connection, was heard.
@@ -36,7 +40,7 @@ _MEANING: dict[str, tuple[type[StoreError], str]] = {
     "42P01": (StoreCorrupt, "a table of redrive is missing at {name} ({error}); restore it from a backup"),
     "53100": (StoreFull, "the disk of PostgreSQL at {name} is full; free some space"),
     "53": (StoreUnavailable, "PostgreSQL at {name} has no room for this now ({error}); try again"),
-    "55P03": (StoreUnavailable, "another transaction at {name} holds a lock for too long; try again"),
+    "55P03": (Blocked, "another transaction at {name} holds a lock for too long; try again"),
     "57014": (StoreUnavailable, "PostgreSQL at {name} broke this off ({error}); try again"),
     "57": (StoreUnavailable, "PostgreSQL at {name} is stopping or starting ({error}); try again"),
     "40": (StoreUnavailable, "PostgreSQL at {name} broke off because of another transaction; try again"),

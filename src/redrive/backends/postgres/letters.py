@@ -59,7 +59,7 @@ class PostgresLetters:
         self._database = database
         self._schema = database.schema
         self._sql = statements(database.tables)
-        self._puts = Puts(database, self._sql.insert_new)
+        self._puts = Puts(database, self._sql)
         self._listings = Listings(database)
         self._counts = Counts(database)
         self._groups = Groups(database)

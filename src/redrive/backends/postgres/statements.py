@@ -21,6 +21,7 @@ _KIND = ("namespace", "source", "category", "error", "policy", "status", "finger
 _COUNTED = (*_KIND, "dead_lettered_at")
 INDEXING = 0x72647269
 """Which of the server's advisory locks is held by whoever indexes texts ("rdri")."""
+_SOON_MS = 100
 _PLANNED = "a.status = 'pending' AND a.next_retry_at IS NOT NULL"
 
 
@@ -29,6 +30,8 @@ class Statements(Struct, frozen=True, kw_only=True):
 
     insert_new: str
     """Write letters and their plans, unless any of them is there; answers with the ids that are."""
+    insert_new_soon: str
+    """The same, for those whom others wait for: `Blocked` after a moment, where another transaction is about to write one of the letters."""
     insert: str
     """Write letters that are not there."""
     update: str
@@ -63,6 +66,8 @@ def statements(tables: Tables) -> Statements:
     schema = tables.schema
     letters, claims, unread = f"{schema}.letters", f"{schema}.claims", f"{schema}.unread"
     is_new = "NOT EXISTS (SELECT 1 FROM known)"
+    # For this statement alone, and set before it writes: a pooler may stand in between, and a transaction of several takes several round trips.
+    is_hasty = f"(SELECT set_config('lock_timeout', '{_SOON_MS}ms', true)) IS NOT NULL"
     # Letters before claims, as all others do; of themselves, the parts of a statement are done in any order.
     is_written = "(SELECT count(*) FROM written) > 0"
     columns, values, identities, is_keyed, unkeyed = ", ".join(COLUMNS), selected(COLUMNS), letters, "true", ""
@@ -77,8 +82,8 @@ def statements(tables: Tables) -> Statements:
         insert = f"INSERT INTO {schema}.keys (id, born) SELECT a.id, a.dead_lettered_at FROM a {condition} RETURNING 1"
         return f"keyed AS ({insert}),"
 
-    return Statements(
-        insert_new=f"""
+    def insert_new(is_new: str) -> str:
+        return f"""
             WITH known AS (SELECT i.id FROM {identities} i WHERE i.id = ANY ($1)),
             a AS (SELECT a.* FROM {unnested(COLUMNS, first=1)}),
             {keyed("WHERE " + is_new)}
@@ -92,7 +97,11 @@ def statements(tables: Tables) -> Statements:
             noted AS ({_noted(schema, f"SELECT {_kind(schema, 'a')}, 1 AS count, false AS is_shaken FROM a WHERE {is_new}")}),
             queued AS (INSERT INTO {unread} (id) SELECT a.id FROM a WHERE {is_new})
             SELECT id FROM known
-        """,
+        """
+
+    return Statements(
+        insert_new=insert_new(is_new),
+        insert_new_soon=insert_new(f"{is_new} AND {is_hasty}"),
         insert=f"""
             WITH a AS (SELECT a.* FROM {unnested(COLUMNS, first=1)}),
             {keyed()}

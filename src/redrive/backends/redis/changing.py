@@ -41,7 +41,7 @@ async def put(server: Server, letters: Sequence[Letter], now: datetime | None) -
         return decide
 
     parts = [
-        Part(places, {}, moment, deciding(shard, some), server.puts[shard.tag])
+        Part(places, {}, moment, deciding(shard, some), server.meetings[shard.tag])
         for shard, places, some in _shared_out(server, letters)
     ]
     return await carried_out(server, parts, now)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from redrive.backends.redis.batch import Batch
 from redrive.backends.redis.holdings import Kept
-from redrive.backends.redis.joint import Puts, put
+from redrive.backends.redis.joint import Meeting, put
 from redrive.backends.redis.server import Server, all_written
 from redrive.model.errors import StoreUnavailable
 
@@ -34,7 +34,7 @@ class Part(Struct, Generic[Answer]):
     moment: datetime
     decide: Callable[[dict[UUID, Kept], datetime], Decision[Answer]]
     """An answer for each item and what is to be written, by the letters as they are known at an instant."""
-    puts: Puts | None = None
+    meeting: Meeting | None = None
     """With it, the first try may share a call with others."""
 
 
@@ -54,7 +54,9 @@ async def _carried_out(server: Server, part: Part[Answer], decision: Decision[An
         answers, batch = decision
         if not batch:
             return answers
-        obstacles, moment = await (put(part.puts, server, batch, now) if part.puts and round == 0 else batch.send(server, now))
+        obstacles, moment = await (
+            put(part.meeting, server, batch, now) if part.meeting and round == 0 else batch.send(server, now)
+        )
         if not obstacles:
             return answers
         if round == _MOST_ROUNDS:

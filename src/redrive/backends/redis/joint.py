@@ -11,23 +11,22 @@ from uuid import UUID
 from redrive.backends.redis.batch import Batch
 from redrive.backends.redis.holdings import Kept
 from redrive.backends.redis.server import Server
-from redrive.backends.remote.joint import Joint, Load
+from redrive.backends.remote.joint import InTheWay, Joint, Load
 
-Puts: TypeAlias = Joint[Batch, datetime]
-"""Who went with others hears when all of it was written."""
+Meeting: TypeAlias = Joint[Batch, datetime]
+"""Where puts to one shard of a server meet. Who went with others hears when all of it was written."""
 
 
-def puts(server: Server) -> Puts:
-    """Where puts to one shard of this server meet."""
+def meeting(server: Server) -> Meeting:
     return Joint(partial(_together, server))
 
 
-async def put(meeting: Puts, server: Server, batch: Batch, now: datetime | None) -> tuple[dict[UUID, Kept | None], datetime]:
+async def put(place: Meeting, server: Server, batch: Batch, now: datetime | None) -> tuple[dict[UUID, Kept | None], datetime]:
     """As `Batch.send`, in a call with others where there are some."""
-    async with meeting.turn(Load(batch, batch.ids, batch.size, now)) as written_at:
+    async with place.turn(Load(batch, batch.ids, batch.size, now)) as written_at:
         return await batch.send(server, now) if written_at is None else ({}, written_at)
 
 
-async def _together(server: Server, batches: Sequence[Batch], now: datetime | None) -> datetime | None:
+async def _together(server: Server, batches: Sequence[Batch], now: datetime | None) -> tuple[datetime | None, InTheWay]:
     obstacles, moment = await Batch.joined(batches).send(server, now)
-    return None if obstacles else moment
+    return (None, [id.bytes for id in obstacles]) if obstacles else (moment, ())

@@ -12,7 +12,7 @@ from redrive.backends.redis import keys
 from redrive.backends.redis.address import MOST_SHARDS, Address
 from redrive.backends.redis.durability import Keeping, kept, lacking
 from redrive.backends.redis.errors import refused
-from redrive.backends.redis.joint import puts
+from redrive.backends.redis.joint import meeting
 from redrive.backends.redis.node import Node
 from redrive.backends.redis.scripts import script
 from redrive.backends.redis.server import Server
@@ -118,4 +118,4 @@ async def _read_ground(server: Server) -> None:
             f"the letters at {server.name} lie in {count} shards, not in {wanted}; say shards={count}, or leave it out of the URL"
         )
     server.shards = [keys.shard(server.address.prefix, number) for number in range(count)]
-    server.puts = {shard.tag: puts(server) for shard in server.shards}
+    server.meetings = {shard.tag: meeting(server) for shard in server.shards}

@@ -23,7 +23,7 @@ from redrive.backends.remote.clock import ServerClock
 from redrive.model.errors import AnswerLost, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from redrive.backends.redis.joint import Puts
+    from redrive.backends.redis.joint import Meeting
 
 T = TypeVar("T")
 
@@ -42,8 +42,8 @@ class Server:
         """Are the number of shards and the schema recorded?"""
         self.is_writable = False
         """Has this been looked into: rights, and the ground?"""
-        self.puts: dict[bytes, Puts] = {}
-        """For each shard, where puts meet that may share a call."""
+        self.meetings: dict[bytes, Meeting] = {}
+        """For each shard, where its puts meet."""
         self._first = first
         self._nodes: dict[tuple[str, int], Node] = {(address.host, address.port): first}
         self._slots: list[tuple[int, int, Node]] = []

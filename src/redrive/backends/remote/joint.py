@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -14,6 +14,9 @@ from redrive.model.errors import StoreUnavailable
 
 What = TypeVar("What")
 Answer = TypeVar("Answer")
+
+InTheWay: TypeAlias = Collection[Hashable]
+"""Ids of letters that keep those beside them from being written."""
 
 _MOST_BYTES = 8 * 1024 * 1024
 
@@ -34,18 +37,26 @@ class _Passenger(Struct, Generic[What, Answer], frozen=True, eq=False):
     load: Load[What]
     answer: asyncio.Future[Answer | None]
 
+    def hear(self, answer: Answer | None) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def refuse(self, error: StoreUnavailable) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
 
 class Joint(Generic[What, Answer]):
-    """Where the puts of one event loop to one place meet. Nobody is refused for another's letters."""
+    """Where the puts of one event loop to one place meet. Nobody is refused for another's letters; an outage is everybody's."""
 
     def __init__(
         self,
-        together: Callable[[Sequence[What], datetime | None], Awaitable[Answer | None]],
+        together: Callable[[Sequence[What], datetime | None], Awaitable[tuple[Answer | None, InTheWay]]],
         *,
         most_letters: int = 1000,
     ) -> None:
-        """`together` writes several loads by one call; None: nothing was written, and each has to go alone. `most_letters` go by one
-        call, which takes the server's attention and must not become too large."""
+        """`together` writes several loads by one call, all of them or nothing, and tells what is in the way then: those go once more without
+        the loads that have it. `most_letters` go by one call, which takes the server's attention and must not become too large."""
         self._together = together
         self._most_letters = most_letters
         self._is_under_way = False
@@ -54,17 +65,29 @@ class Joint(Generic[What, Answer]):
 
     @asynccontextmanager
     async def turn(self, load: Load[What]) -> AsyncIterator[Answer | None]:
-        """Wait for a turn. Yields what became of the call in which this load went with others; None: write it alone, within this block."""
+        """Wait for a turn. Yields what became of the call in which this load went with others; None: write it alone, within this block
+        while others wait for it."""
         if not self._is_under_way:
             self._is_under_way = True
             try:
                 yield None
+            except StoreUnavailable as error:
+                self._give_up(error)
+                raise
             finally:
                 self._go_on()
         else:
             passenger = _Passenger(load, asyncio.get_running_loop().create_future())
             self._waiting.append(passenger)
             yield await passenger.answer
+
+    def _give_up(self, error: StoreUnavailable) -> None:
+        """Nobody waits for one outage after another: those who would go next hear of this one, and that nothing was sent for them."""
+        waiting, self._waiting = self._waiting, []
+        for passenger in waiting:
+            unsent = StoreUnavailable(f"not sent, for what was sent before failed: {error}")
+            unsent.__cause__ = error
+            passenger.refuse(unsent)
 
     def _go_on(self) -> None:
         """Those who wait are next, if there are any."""
@@ -108,24 +131,34 @@ class Joint(Generic[What, Answer]):
         self._waiting = left
         return boarded
 
-    async def _carried(self, boarded: Sequence[_Passenger[What, Answer]]) -> None:
+    async def _carried(self, aboard: Sequence[_Passenger[What, Answer]]) -> None:
         answer: Answer | None = None
         try:
-            answer = await self._together([passenger.load.what for passenger in boarded], boarded[0].load.now)
+            answer, in_the_way = await self._sent(aboard)
+            if in_the_way:
+                known = set(in_the_way)
+                for passenger in aboard:
+                    if not known.isdisjoint(passenger.load.ids):
+                        passenger.hear(answer)
+                if aboard := [passenger for passenger in aboard if known.isdisjoint(passenger.load.ids)]:
+                    answer, _ = await self._sent(aboard)
         except StoreUnavailable as error:
-            for passenger in boarded:
-                if not passenger.answer.done():
-                    passenger.answer.set_exception(_alike(error))
+            for passenger in aboard:
+                passenger.refuse(_alike(error))
+            self._give_up(error)
             return
-        except Exception:  # noqa: S110 - nothing was done: alone, each is refused for its own letters or not at all
-            pass
+        except Exception:
+            # Nothing was done: alone, each is refused for its own letters or not at all.
+            answer = None
         except BaseException:
-            for passenger in boarded:
+            for passenger in aboard:
                 passenger.answer.cancel()
             raise
-        for passenger in boarded:
-            if not passenger.answer.done():
-                passenger.answer.set_result(answer)
+        for passenger in aboard:
+            passenger.hear(answer)
+
+    async def _sent(self, aboard: Sequence[_Passenger[What, Answer]]) -> tuple[Answer | None, InTheWay]:
+        return await self._together([passenger.load.what for passenger in aboard], aboard[0].load.now)
 
 
 def _alike(error: StoreUnavailable) -> StoreUnavailable:
