@@ -118,7 +118,9 @@ async def _none_left(server: Server) -> bool:
     return await sessions(server) == 0
 
 
-def test_they_are_made_one_after_another(server: Server) -> None:
+def test_they_are_made_one_after_another(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_OPENING_SECONDS", PATIENCE_SECONDS)
+
     async def scene() -> None:
         async with opened(server, most=5) as (pool, door), pool.connection():
             door.is_open.clear()
@@ -129,6 +131,19 @@ def test_they_are_made_one_after_another(server: Server) -> None:
             assert door.asked == 2, "another is made when this one is there, if anybody still waits"
             door.is_open.set()
             await asyncio.gather(*waiting)
+
+    played(scene)
+
+
+def test_one_that_takes_long_keeps_nobody_from_another(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server, most=4) as (pool, door), pool.connection():
+            door.is_open.clear()
+            waiting = [asyncio.create_task(number(pool)) for _ in range(9)]
+            await until(lambda: door.asked == 4)
+            door.is_open.set()
+            assert len(await asyncio.gather(*waiting)) == 9
+            assert door.asked == 4
 
     played(scene)
 
@@ -293,7 +308,7 @@ def test_a_connection_that_was_made_while_others_are_at_work_has_done_a_put_befo
             pool = await letters._database._pools.get()
             async with pool.connection(), pool.connection() as second:
                 known = await second.fetch("SELECT statement FROM pg_prepared_statements")
-                assert letters._sql.insert_new in {statement for (statement,) in known}
+                assert letters._sql.insert_new_soon in {statement for (statement,) in known}
             assert await letters.count(now=START) == 1, "and changed nothing by it"
 
     played(scene)

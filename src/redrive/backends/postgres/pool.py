@@ -20,6 +20,8 @@ from redrive.backends.postgres.errors import LOST
 FAILURES = (asyncpg.PostgresError, *LOST)
 _IDLE_SECONDS = 300.0
 """What nobody has used for so long is closed."""
+_OPENING_SECONDS = 0.1
+"""What takes longer to open, on a line that loses packets, does not keep others from being opened."""
 GIVING_UP_SECONDS = 1.0
 """How long a server may take to end what was given up; then the connection is dropped, and the server ends it by itself."""
 
@@ -51,6 +53,7 @@ class Pool:
         self._is_quiet = asyncio.Event()
         """Set when one comes back or an ending is through: for who closes."""
         self._sweeping: asyncio.TimerHandle | None = None
+        self._hurrying: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     @asynccontextmanager
@@ -69,8 +72,9 @@ class Pool:
     async def close(self) -> None:
         """Let nobody in any more, wait for those who are at work, and close all connections."""
         self._is_closed = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for timer in (self._sweeping, self._hurrying):
+            if timer is not None:
+                timer.cancel()
         for opening in self._openings:
             opening.cancel()
         while (wanted := self._next()) is not None:
@@ -130,10 +134,20 @@ class Pool:
 
     def _grow(self) -> None:
         """Have a connection made while anybody waits, as far as there may be more. One after another: each keeps the server busy for as long as
-        ten puts, and made all at once they would hold up those for whom they are made."""
-        if self._waiting and not self._openings and self._count < self._most:
-            opening = _begun(self._opened(is_first=self._count == 0), self._openings)
-            opening.add_done_callback(lambda _: self._grow())
+        ten puts, and made all at once they would hold up those for whom they are made. One that takes long is not waited for."""
+        is_at_it = bool(self._openings) and self._hurrying is not None
+        if not self._waiting or is_at_it or self._count >= self._most:
+            return
+        if self._hurrying is not None:
+            self._hurrying.cancel()
+        self._hurrying = self._loop.call_later(_OPENING_SECONDS, self._hurry)
+        opening = _begun(self._opened(is_first=self._count == 0), self._openings)
+        opening.add_done_callback(lambda _: self._grow())
+
+    def _hurry(self) -> None:
+        """The one that was begun last takes long."""
+        self._hurrying = None
+        self._grow()
 
     @property
     def _count(self) -> int:
