@@ -110,7 +110,7 @@ def test_it_counts_unless_letters_cannot_be_looked_at(
     status, out = asked(capsys)
     assert status == 1
     assert ("recounted: all that are kept are what is there" in out) == is_counted
-    assert ("not recounted: first the letters must be there and in order" in out) != is_counted
+    assert (f"not recounted before this is in order: {what}" in out) != is_counted
     assert ("sqlite:redrive.db: none" in out) == is_counted
 
 

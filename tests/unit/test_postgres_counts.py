@@ -191,6 +191,27 @@ def test_who_captures_does_not_wait_for_counts_to_be_summed_up(server: Server, u
     asyncio.run(scene())
 
 
+def test_the_ends_of_a_group_are_looked_up_only_where_letters_are_left(server: Server, url: str, namespace: str) -> None:
+    """Where none is left, all letters of the group in other namespaces would be gone through in vain."""
+
+    async def scene() -> None:
+        async with used(url) as store, administrator(server) as admin:
+            shared = failure(fingerprint="shared")
+            await store.put([letter(f"order-{number}", namespace=name, failure=shared) for name in "ab" for number in range(2)])
+            await tidied(store)
+            await store.purge(Is(Field.NAMESPACE, "b"))
+            await store.purge(Is(Field.ID, letter("order-1", namespace="a").id))
+            async with admin.transaction():
+                await admin.execute("SET LOCAL track_functions TO 'all'")
+                assert await admin.fetchval(f"SELECT {namespace}.fold(1000)") > 0
+                calls = "SELECT funcname, calls FROM pg_stat_xact_user_functions WHERE schemaname = $1"
+                looks = dict(await admin.fetch(calls, namespace))
+            assert (looks["first_seen"], looks["last_seen"]) == (2, 2), "of the group in one namespace, and in all"
+            await is_exact(store)
+
+    asyncio.run(scene())
+
+
 def test_texts_that_are_indexed_behind_are_those_of_the_letters(server: Server, url: str, namespace: str) -> None:
     async def write(store: PostgresLetters, writer: int) -> None:
         dice = random.Random(writer)

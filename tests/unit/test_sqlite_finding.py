@@ -8,6 +8,7 @@ from functools import lru_cache
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from redrive.backends.sqlite import finding, groups, table, texts, upkeep
 from redrive.backends.sqlite.plan import planned, planned_among
@@ -185,6 +186,26 @@ def test_groups_of_few_letters_cost_the_same_however_many_there_are(question: st
         groups.listed(connection, QUESTIONS[question], order, 10, None, NOW)
 
     assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)
+
+
+@lru_cache
+def storm(count: int) -> sqlite3.Connection:
+    """Letters of one failure, most of them of the last day."""
+    letters = [made(number, count) for number in range(count)]
+    connection = filled([replace(one, failure=replace(one.failure, fingerprint="storm")) for one in letters])
+    upkeep.tidied(connection, [count])
+    return connection
+
+
+@pytest.mark.parametrize("question", ["a rare status", "a rare source of a namespace", "a rare error", "rare words"])
+def test_few_letters_of_a_large_group_cost_the_same_however_large_it_is(question: str) -> None:
+    until = made(MANY, MANY).dead_lettered_at
+
+    def look(connection: sqlite3.Connection) -> None:
+        (group,) = groups.listed(connection, QUESTIONS[question], GroupOrder.COUNT, 10, None, until).groups
+        assert group.count == 5
+
+    assert steps(storm(MANY), look) <= 3 * steps(storm(FEW), look)
 
 
 @pytest.mark.parametrize("question", COMMON)

@@ -48,10 +48,10 @@ class Groups:
     ) -> tuple[str, list[object]]:
         """A statement that goes through all letters that match once, and its parameters."""
         schema, condition = self._schema, Condition(self._schema, query, now)
-        lately = f"c.hour BETWEEN {hour}::bigint - {{}} AND {hour}::bigint - {{}}"
-        recent, before = (f"coalesce(sum(c.count) FILTER (WHERE {lately.format(*ago)}), 0)" for ago in ((1, 0), (3, 2)))
+        signed = f"CASE WHEN c.hour > {hour}::bigint - 2 THEN c.count ELSE -c.count END"
+        grown = f"coalesce(sum({signed}) FILTER (WHERE c.hour BETWEEN {hour}::bigint - 3 AND {hour}::bigint), 0)::bigint"
         value = {
-            GroupOrder.LAST_SEEN: "max(c.last_seen)", GroupOrder.COUNT: "sum(c.count)::bigint", GroupOrder.GROWTH: f"({recent} - {before})::bigint"
+            GroupOrder.LAST_SEEN: "max(c.last_seen)", GroupOrder.COUNT: "sum(c.count)::bigint", GroupOrder.GROWTH: grown
         }[order]  # fmt: skip
         having = ""
         if last is not None:

@@ -25,9 +25,8 @@ from redrive.model.status import Status
 from redrive.model.stored import headline
 
 _AT_ONCE = 500
-_STORED = tuple(status.value for status in STORED)
 
-_KEPT = ", ".join(("fingerprint", "count", "first_seen", "last_seen", *_STORED))
+_KEPT = ", ".join(("fingerprint", "count", "first_seen", "last_seen", *STORED))
 
 _OF_GROUP = "letters l INDEXED BY letters_by_group"
 _LISTED_BY = {GroupOrder.LAST_SEEN: "last_seen", GroupOrder.COUNT: "count", GroupOrder.GROWTH: "growth"}
@@ -86,7 +85,7 @@ class _Kept:
         self._is_of_one = scope.facet is Field.GROUP
         """A single group is meant, which is looked up like those of which something was noted."""
         self._noted: dict[str, dict[str, GroupChange]] = {scope.value: {}} if self._is_of_one else {}
-        """By the group and its namespace."""
+        """By the group and its namespace. One that is looked up stands here too, though nothing may have been noted of it."""
         for (known, name), change in counts.noted_groups(connection).items():
             if namespace in (None, known) and (name in self._noted or not self._is_of_one):
                 self._noted.setdefault(name, {})[known] = change
@@ -109,7 +108,8 @@ class _Kept:
         if order is GroupOrder.GROWTH:
             return self._grown(limit, last)
         source, parameters = self._source()
-        return _cut(self._connection, source, parameters, _KEPT, _LISTED_BY[order], limit + len(self._noted), last)
+        found = _cut(self._connection, source, parameters, _KEPT, _LISTED_BY[order], limit + len(self._noted), last)
+        return list(starmap(Row.read, found))
 
     def _rows(self, names: Sequence[str]) -> dict[str, Row]:
         """These groups, as the table has them."""
@@ -172,7 +172,7 @@ class _Kept:
             return f"SELECT {_KEPT} FROM groups WHERE namespace = ?", [self._only]
         summed = f"""
             SELECT fingerprint, sum(count) AS count, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
-                {", ".join(f"sum({status}) AS {status}" for status in _STORED)}
+                {", ".join(f"sum({status}) AS {status}" for status in STORED)}
             FROM groups GROUP BY fingerprint
         """
         return summed, []
@@ -187,7 +187,7 @@ class _Kept:
         lasts = [note.last for note in notes if note.last is not None] + ([known.last] if known else [])
         first, last = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
         key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(hours)}[order]
-        return Row(key, name, count, first, last, known.statuses if known else (0,) * len(_STORED))
+        return Row(key, name, count, first, last, known.statuses if known else (0,) * len(STORED))
 
     def _ends(self, name: str) -> tuple[int, int]:
         """When the first and the last of a group's letters came."""
@@ -251,7 +251,7 @@ class _Kept:
 
 
 class _Scanned:
-    """Groups as the letters that match have them: all of these are gone through once, those of the listed groups of the last hours again."""
+    """Groups as the letters that match have them: all of these are gone through once."""
 
     def __init__(self, connection: sqlite3.Connection, query: Query, hour: int, now: datetime) -> None:
         self._connection = connection
@@ -259,20 +259,31 @@ class _Scanned:
         self._condition, self._parameters = self._plan.condition, self._plan.parameters
         self._hour = hour
         self._moment = micros(now)
+        self._hours: dict[str, list[int]] = {}
+        """Of the groups that are listed."""
 
     def page(self, order: GroupOrder, limit: int, last: LastGroup | None) -> list[Row]:
         early, middle, late = ((self._hour + 1 - number) * HOUR for number in (4, 2, 0))
         grown = f"sum((l.dead_lettered_at >= {middle} AND l.dead_lettered_at < {late})"
         grown += f" - (l.dead_lettered_at >= {early} AND l.dead_lettered_at < {middle}))"
-        # Statuses too: to go through all letters of the groups that are listed once more can take as long again.
+        first = (self._hour - SHOWN + 1) * HOUR
+        # Statuses and hours too: to go through all letters of the groups that are listed once more can take as long again, or far longer.
         statuses = ", ".join(f"sum(l.status = '{status}') AS {status}" for status in STORED)
+        lately = f"l.dead_lettered_at >= {first} AND l.dead_lettered_at < {late}"
         # With a plus, for SQLite would else go through all letters, group by group, to spare itself the sorting of those that match.
         source = f"""
             SELECT l.fingerprint AS fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first_seen,
-                max(l.dead_lettered_at) AS last_seen, {statuses}, {grown} AS growth
+                max(l.dead_lettered_at) AS last_seen, {statuses}, {grown} AS growth,
+                group_concat(CASE WHEN {lately} THEN (l.dead_lettered_at - {first}) / {HOUR} END) AS hours
             FROM {self._plan.source} WHERE {self._condition} GROUP BY +l.fingerprint
         """
-        return _cut(self._connection, source, self._parameters, _KEPT, _LISTED_BY[order], limit, last)
+        rows = []
+        found = _cut(self._connection, source, self._parameters, f"hours, {_KEPT}", _LISTED_BY[order], limit, last)
+        for key, hours, name, *known in found:
+            rows.append(Row.read(key, name, *known))
+            came = Counter((hours or "").split(","))
+            self._hours[name] = [came[str(number)] for number in range(SHOWN)]
+        return rows
 
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
         found = _stored(rows)
@@ -285,16 +296,7 @@ class _Scanned:
         return found
 
     def hours(self, names: Sequence[str]) -> dict[str, list[int]]:
-        found, first = {name: [0] * SHOWN for name in names}, self._hour - SHOWN + 1
-        start, end = first * HOUR, (self._hour + 1) * HOUR
-        sql = f"""
-            SELECT l.fingerprint, {hour_in("l.dead_lettered_at")}, count(*) FROM {_OF_GROUP}
-            WHERE l.fingerprint IN ({marks(len(names))}) AND l.dead_lettered_at >= {start} AND l.dead_lettered_at < {end}
-                AND {self._condition} GROUP BY 1, 2
-        """
-        for name, hour, count in self._connection.execute(sql, [*filled(names), *self._parameters]):
-            found[name][hour - first] += count
-        return found
+        return {name: self._hours[name] for name in names}
 
     def latest(self, rows: Sequence[Row]) -> list[bytes]:
         return _latest(self._connection, rows, self._condition, self._parameters)
@@ -309,7 +311,7 @@ def _most(grown: Mapping[str, int], limit: int, last: LastGroup | None) -> list[
 
 def _stored(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     """How many letters of each group there are of each status that is stored."""
-    return {row.name: Counter(dict(zip(_STORED, row.statuses, strict=True))) for row in rows}
+    return {row.name: Counter(dict(zip(STORED, row.statuses, strict=True))) for row in rows}
 
 
 def _retried(statuses: dict[str, Counter[str]], name: str, status: str, number: int) -> None:
@@ -343,14 +345,14 @@ def _cut(
     by: str,
     limit: int,
     last: LastGroup | None,
-) -> list[Row]:
-    """The rows of the source that come next."""
+) -> list[tuple[Any, ...]]:
+    """The rows of the source that come next, behind what they are listed by."""
     beyond, behind = ("", []) if last is None else (f"WHERE ({by}, fingerprint) < (?, ?)", [last.value, last.fingerprint])
     sql = f"""
         SELECT {by}, {columns} FROM ({source}) {beyond}
         ORDER BY {by} DESC, fingerprint DESC LIMIT {limit}
     """
-    return list(starmap(Row.read, connection.execute(sql, [*parameters, *behind])))
+    return connection.execute(sql, [*parameters, *behind]).fetchall()
 
 
 def _latest(connection: sqlite3.Connection, rows: Sequence[Row], condition: str, parameters: Sequence[Any]) -> list[bytes]:

@@ -113,15 +113,15 @@ async def _examined(settings: Settings, *, recount: bool, repair: bool) -> _Exam
     miscounts = None
     try:
         findings = [*_installation(), *await opened.examine()]
-        is_legible = all(one.health is Health.OK for one in findings if one.what in _NEEDED)
+        in_the_way = [one.what for one in findings if one.what in _NEEDED and one.health is not Health.OK]
         if recount and not opened.letters.capabilities.counters:
             findings.append(Finding("counts", Health.OK, "this store keeps none: it counts when somebody asks"))
-        elif recount and is_legible:
+        elif recount and not in_the_way:
             miscounts = await opened.letters.recount(repair=repair)
             findings.append(_counts(miscounts, is_repaired=repair))
         elif recount:
-            findings.append(Finding("counts", Health.NOTE, "not recounted: first the letters must be there and in order"))
-        if is_legible:
+            findings.append(Finding("counts", Health.NOTE, f"not recounted before this is in order: {', '.join(in_the_way)}"))
+        if not in_the_way:
             by_status = await opened.letters.tally(Field.STATUS)
             told = ", ".join(f"{count:,} {status}" for status, count in sorted(by_status.items()))
             findings.append(Finding("letters", Health.OK, f"{masked(settings.store)}: {told or 'none'}"))

@@ -148,15 +148,13 @@ BEGIN
             GROUP BY p.namespace, n.fingerprint, n.status, n.hour
         ) k
     ),
-    -- Of a group that letters have left, the first and the last are looked up; of all others it is known.
     summed AS (
         SELECT d.key, d.place, d.namespace, d.fingerprint, g.ctid AS at,
             coalesce(g.count, 0) + d.count AS count, coalesce(g.pending, 0) + d.pending AS pending,
             coalesce(g.redriven, 0) + d.redriven AS redriven, coalesce(g.exhausted, 0) + d.exhausted AS exhausted,
             coalesce(g.quarantined, 0) + d.quarantined AS quarantined, coalesce(g.completed, 0) + d.completed AS completed,
             coalesce(g.archived, 0) + d.archived AS archived, coalesce(g.discarded, 0) + d.discarded AS discarded,
-            CASE WHEN d.is_shaken THEN {schema}.first_seen(d.fingerprint, d.namespace) ELSE least(g.first_seen, d.first) END AS first_seen,
-            CASE WHEN d.is_shaken THEN {schema}.last_seen(d.fingerprint, d.namespace) ELSE greatest(g.last_seen, d.last) END AS last_seen
+            least(g.first_seen, d.first) AS first_known, greatest(g.last_seen, d.last) AS last_known, d.is_shaken
         FROM (
             SELECT key, place, namespace, fingerprint, sum(count)::bigint AS count,
                 coalesce(sum(count) FILTER (WHERE status = 'pending'), 0)::bigint AS pending,
@@ -170,9 +168,16 @@ BEGIN
             FROM placed GROUP BY key, place, namespace, fingerprint
         ) d LEFT JOIN {schema}.groups g ON (g.key, g.place) = (d.key, d.place)
     ),
-    grouped AS (
+    judged AS (
         SELECT *, (count, pending, redriven, exhausted, quarantined, completed, archived, discarded) = (0, 0, 0, 0, 0, 0, 0, 0) AS is_empty
         FROM summed
+    ),
+    -- Of a group that letters have left, the first and the last are looked up, if any is left; of all others it is known.
+    grouped AS (
+        SELECT *,
+            CASE WHEN is_shaken AND NOT is_empty THEN {schema}.first_seen(fingerprint, namespace) ELSE first_known END AS first_seen,
+            CASE WHEN is_shaken AND NOT is_empty THEN {schema}.last_seen(fingerprint, namespace) ELSE last_known END AS last_seen
+        FROM judged
     ),
     no_groups AS (DELETE FROM {schema}.groups g USING grouped d WHERE g.ctid = d.at AND d.is_empty),
     known_groups AS (
