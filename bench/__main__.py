@@ -19,7 +19,7 @@ from rich.console import Console
 from bench import back, busy, capture, claim, find, guard, judge, load, opensearch, postgres, processor, put, redis
 from bench.chart import chart
 from bench.harness import OUT, Effort, Row, fsync_milliseconds
-from bench.table import table
+from bench.table import markdown, table
 from redrive import __version__
 
 BENCHES: dict[str, Callable[[Effort], Iterator[Row]]] = {
@@ -58,6 +58,8 @@ def main() -> None:
         if row.is_met is not None:
             sign = "[green]✓[/]" if row.is_met else "[red]✗[/]"
             console.print(f"{sign} {row.name}: {row.figure_text}, goal {row.goal_text}")
+    if options.markdown:
+        print(markdown(rows))
     OUT.mkdir(exist_ok=True)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     report = {"at": when, "setting": setting, "rows": [row.report() for row in rows]}
@@ -72,6 +74,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=BENCHES, metavar="NAME", help=f"some of: {', '.join(BENCHES)}")
     parser.add_argument("--quick", action="store_true", help="shorter runs, rougher figures")
     parser.add_argument("--place", type=Path, default=OUT, help="the folder for databases, default: %(default)s")
+    parser.add_argument("--markdown", action="store_true", help="print the table in markdown too")
     parser.add_argument("--save", action="store_true", help="write the chart to docs/bench.svg too")
     return parser.parse_args()
 
