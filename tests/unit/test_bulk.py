@@ -33,6 +33,7 @@ from redrive.engine.bulk import BulkAct, Swept
 from redrive.engine.dead_letters import DeadLetters, Limits
 from redrive.engine.walk import Stride, walk
 from redrive.model.query import Query, Text
+from redrive.model.settlement import Completed, Settlement
 from redrive.model.texts import Where
 from redrive.ports import LetterStore
 from redrive.testing import START, Faulty, Moment, letter, raising, waiting
@@ -108,6 +109,61 @@ def test_what_a_plan_says_is_what_its_act_can_do(store: LetterStore) -> None:
             assert set(plans[BulkAct.DISCARD].statuses) == set(Status) - {"completed", "discarded"}
             swept = await dlq.carry_out(plans[BulkAct.DISCARD])
             assert (swept.matched, swept.done, swept.held, swept.skipped) == (6, 5, 1, 1)
+
+    tell(story())
+
+
+def test_what_comes_to_match_after_it_was_counted_is_left_alone(store: LetterStore) -> None:
+    async def story() -> None:
+        async with house(store) as dlq:
+            await store.put([letter("older"), letter("seen", status=Status.COMPLETED, at=START + HOUR)])
+            plan = await dlq.plan(BulkAct.PURGE, Is(Field.STATUS, "completed"))
+            (claimed,) = await store.claim(Claim(owner="ann", lease=HOUR, limit=1, what=(letter("older").id,)))
+            lease = claimed.lease
+            await store.settle([Settlement(id=lease.id, token=lease.token, generation=lease.generation, outcome=Completed())])
+            assert await dlq.carry_out(plan) == Swept(matched=1, done=1)
+            assert await names(dlq) == {"older"}
+
+    tell(story())
+
+
+def test_what_has_changed_since_it_was_counted_is_left_alone_and_told(store: LetterStore) -> None:
+    async def story() -> None:
+        async with house(store) as dlq:
+            await store.put(numbered(3))
+            plan = await dlq.plan(BulkAct.PURGE, EVERYTHING)
+            await store.amend([Amendment(id=letter("1").id, tags=("wanted",))])
+            assert await dlq.carry_out(plan) == Swept(matched=3, done=2, changed=1)
+            assert await names(dlq) == {"1"}
+
+    tell(story())
+
+
+def test_a_letter_that_is_dated_ahead_lets_no_others_in(store: LetterStore) -> None:
+    """As one of a host whose clock is wrong is."""
+
+    async def story() -> None:
+        async with house(store) as dlq:
+            now = datetime.now(UTC)
+            await store.put([letter("ahead", at=now + 24 * HOUR), letter("seen", at=now - HOUR)])
+            plan = await dlq.plan(BulkAct.PURGE, EVERYTHING)
+            await store.put([letter("later", at=now + timedelta(minutes=2)), letter("far", at=now + 12 * HOUR)])
+            assert await dlq.carry_out(plan) == Swept(matched=2, done=2)
+            assert await names(dlq) == {"later", "far"}
+
+    tell(story())
+
+
+def test_nothing_is_done_to_more_letters_than_were_counted(store: LetterStore) -> None:
+    """Not even where some come late whose date is that of others."""
+
+    async def story() -> None:
+        async with house(store) as dlq:
+            await store.put(numbered(5))
+            plan = await dlq.plan(BulkAct.ARCHIVE, EVERYTHING)
+            await store.put([letter(f"late {number}") for number in range(3)])
+            assert await dlq.carry_out(plan) == Swept(matched=5, done=5)
+            assert await store.tally(Field.STATUS) == {"archived": 5, "pending": 3}
 
     tell(story())
 

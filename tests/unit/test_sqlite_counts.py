@@ -95,6 +95,20 @@ def test_a_wrong_count_is_found_and_put_right(store: Letters, tmp_path: Path, wr
     assert (store.groups(order=GroupOrder.COUNT), store.tally(Field.STATUS), store.tally(Field.SOURCE)) == right
 
 
+def test_a_wrong_count_keeps_no_letter_from_being_held(store: Letters, tmp_path: Path) -> None:
+    fill(store, 20)
+    tidy(store)
+    falsify(tmp_path, "UPDATE groups SET pending = pending + 1 WHERE fingerprint = 'group 1'")
+    gone = store.purge(Is(Field.GROUP, "group 1"))
+    for number in range(100):
+        store.put([letter(f"later {number}")])
+    tidy(store)
+    assert len(gone) == 4
+    assert store.count() == 20 - 4 + 100
+    assert {one.what for one in store.recount(repair=True)} >= {"group group 1, pending"}
+    assert store.recount() == []
+
+
 def test_a_miscount_tells_what_is_kept_and_what_is_there(store: Letters, tmp_path: Path) -> None:
     fill(store, 100)
     tidy(store)

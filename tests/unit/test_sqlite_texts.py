@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import redrive.blocking
-from redrive.backends.sqlite import sifting, texts
+from redrive.backends.sqlite import sifting, texts, upkeep
 from redrive.blocking import Letters
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.letter import Letter
@@ -139,6 +139,24 @@ def test_an_index_of_letters_that_are_gone_is_made_anew_while_it_is_searched(sto
         assert connection.execute("SELECT count(*) FROM former_texts_data WHERE id > 10").fetchone() == (0,)
         connection.execute("INSERT INTO letter_texts (letter_texts) VALUES ('integrity-check')")
         connection.execute("INSERT INTO former_texts (former_texts) VALUES ('integrity-check')")
+
+
+def test_texts_are_searched_while_what_is_left_of_an_index_is_removed_page_by_page(
+    store: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_PAGES", 2)
+    store.put(
+        [letter(str(number), body=f"common {' '.join(f'w{number}x{at}' for at in range(300))}".encode()) for number in range(40)]
+    )
+    while store.tidy(100).texts:
+        pass
+    store.purge(EVERYTHING, limit=30)
+    steps = 0
+    while store.tidy(100):
+        steps += 1
+        page = store.find(And((Text("common", Where.BODY), Not(Text("rare", Where.TRACEBACK)))))
+        assert (len(page.letters), page.unsearched) == (10, 0)
+    assert steps > 5
 
 
 def test_messages_are_merged_a_little_at_a_time(store: Letters, tmp_path: Path) -> None:

@@ -1,19 +1,20 @@
 """Bulk: one act on all letters that match, some at a time, so that whoever captures meanwhile hardly notices.
 
 Nothing is remembered between calls: what was done no longer matches. So an act that was cut short at any instant is simply
-given again, and goes on with the rest. Letters that died after it was planned are left alone, and so are those that
-somebody holds.
+given again, and goes on with the rest. Letters that died after it was planned are left alone, and so are those that have
+changed since or that somebody holds: nothing is done to a letter that was not counted.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,13 +26,16 @@ from redrive.model.amendment import Amended, Amendment
 from redrive.model.errors import AnswerLost, BadSettings, StoreError
 from redrive.model.letter import Letter
 from redrive.model.operation import AuditRow
-from redrive.model.query import And, Field, Is, Op, Or, Query, looks_behind, matches
+from redrive.model.query import And, Field, Is, Op, Or, Order, Query, looks_behind, matches
 from redrive.model.spelling import spelled
 from redrive.model.status import TRANSITIONS, Act, Status
 from redrive.ports.desk import Desk
 from redrive.ports.letters import LetterStore
 
 log = logging.getLogger("redrive.bulk")
+
+_WRONG_CLOCK = timedelta(minutes=1)
+"""Clocks of hosts differ by less; what is dated later than that was dated by one that is wrong."""
 
 T = TypeVar("T")
 
@@ -76,6 +80,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     """How many letters match, by where they stand; those that are `retrying` will be left alone."""
     until: datetime | None = None
     """When the newest of them was dead-lettered: what died later is not touched."""
+    changed_until: datetime | None = None
+    """When the last of them changed: what has changed later is not touched, though it may match by now."""
+    ahead: tuple[UUID, ...] = ()
+    """Those that are dated later than it is, by a clock that was wrong; no bound of time would keep others out. At most a thousand at once."""
     reason: str = ""
 
     @property
@@ -85,6 +93,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def held(self) -> int:
         return self.statuses.get(Status.RETRYING, 0)
+
+    @property
+    def bounded(self) -> Query:
+        """The letters that were counted, but for those that are ahead of their time."""
+        query = up_to(self.query, self.until)
+        return query if self.changed_until is None else And((query, Is(Field.UPDATED_AT, self.changed_until, Op.LE)))
 
 
 class Swept(Struct, frozen=True, kw_only=True):
@@ -123,13 +137,27 @@ class Bulk:
         if older_than is not None:
             query = And((query, Is(Field.DEAD_LETTERED_AT, datetime.now(UTC) - older_than, Op.LT)))
         # Before they are counted: who dies in between is counted, but not touched; never the other way round.
-        until = await newest(self._store, query)
+        late = datetime.now(UTC) + _WRONG_CLOCK
+        until, changed = await newest(self._store, query), await self._changed(query)
+        ahead = await self._ahead(query, late) if until is not None and max(until, changed) > late else ()
         found = await self._store.tally(Field.STATUS, query) if until is not None else {}
         fitting = {status: found[status] for status in act.fits if found.get(status)}
         if len(fitting) < len(found):
             query = And((query, Or(tuple(Is(Field.STATUS, status.value) for status in sorted(act.fits)))))
         statuses = {status.value: fitting[status] for status in Status if status in fitting}
-        return Plan(act=act, query=query, statuses=statuses, until=until if statuses else None, reason=reason)
+        plan = Plan(act=act, query=query, statuses=statuses, reason=reason)
+        if not statuses or until is None:
+            return plan
+        return replace(plan, until=min(until, late), changed_until=min(changed, late), ahead=ahead)
+
+    async def _changed(self, query: Query) -> datetime:
+        """When the last of the letters changed."""
+        page = await self._store.find(query, order=Order.UPDATED, limit=1)
+        return page.letters[0].updated_at if page.letters else datetime.min.replace(tzinfo=UTC)
+
+    async def _ahead(self, query: Query, late: datetime) -> tuple[UUID, ...]:
+        is_ahead = Or((Is(Field.DEAD_LETTERED_AT, late, Op.GT), Is(Field.UPDATED_AT, late, Op.GT)))
+        return tuple(letter.id for letter in (await self._store.find(And((query, is_ahead)), limit=MOST)).letters)
 
     async def carry_out(self, plan: Plan, *, by: str, most: int = MOST, progress: Progress | None = None) -> Swept:
         """Do what was planned, at most so many letters at a time; say what became of them.
@@ -173,20 +201,19 @@ class _Sweep:
     ) -> None:
         self._store = store
         self._plan = plan
-        self._query = up_to(plan.query, plan.until)
+        self._query = plan.query
         self._drop_bodies = drop_bodies
         self._progress = progress
         self._step = self._purge if plan.act is BulkAct.PURGE else self._amend
         self.swept = Swept(matched=plan.matched)
 
     async def run(self, most: int) -> None:
-        """From the oldest letter to the newest, in steps that are each done whole."""
+        """From the oldest letter to the newest, in steps that are each done whole; never more letters than were counted."""
         # What a store has confirmed, it may still have to bring to its place.
-        stride, is_behind = Stride(most, rests=2.0), looks_behind(self._query)
-        async with aclosing(walk(self._store, self._query, most=most)) as pages:
+        stride = Stride(most, rests=2.0)
+        async with aclosing(self._pages(most)) as pages:
             async for found in pages:
-                # Words that a store has not indexed yet must not make a letter match that has them.
-                page = [letter for letter in found if matches(self._query, letter)] if is_behind else found
+                page = found[: self._left]
                 free = [letter for letter in page if letter.status is not Status.RETRYING]
                 if len(free) < len(page):
                     self._count(held=len(page) - len(free))
@@ -195,6 +222,28 @@ class _Sweep:
                     started = time.perf_counter()
                     await to_its_end(self._step(some))
                     await stride.rest(time.perf_counter() - started, len(some))
+                if not self._left:
+                    return
+        # They have changed before they were come to, or are gone.
+        self._count(changed=self._left)
+
+    @property
+    def _left(self) -> int:
+        """Of the letters that were counted, those of which it is not known yet what became of them."""
+        return self._plan.matched - self.swept.done - self.swept.skipped
+
+    async def _pages(self, most: int) -> AsyncGenerator[Sequence[Letter], None]:
+        """The letters that were counted, and still are as they were."""
+        self._query = self._plan.bounded
+        is_behind = looks_behind(self._query)
+        async with aclosing(walk(self._store, self._query, most=most)) as pages:
+            async for page in pages:
+                # Words that a store has not indexed yet must not make a letter match that has them.
+                yield [letter for letter in page if matches(self._query, letter)] if is_behind else page
+        if self._plan.ahead:
+            self._query = self._plan.query
+            found = await self._store.get(self._plan.ahead)
+            yield [letter for letter in found if letter is not None and matches(self._query, letter)]
 
     async def _purge(self, letters: Sequence[Letter]) -> None:
         ids = [letter.id for letter in letters]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -12,7 +12,7 @@ from redrive.model.errors import BadCursor
 from redrive.model.hours import SHOWN, hour_of, start_of
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
-from redrive.model.query import EVERYTHING, Group, GroupOrder, GroupPage, Order, Page, Query, distance_of
+from redrive.model.query import Group, GroupOrder, GroupPage, Order, Page
 from redrive.model.stored import Headline
 
 _LISTING = {order: f"groups by {order}" for order in GroupOrder}
@@ -27,15 +27,18 @@ def is_newest_first(order: Order) -> bool:
     return order is not Order.OLDEST
 
 
-def page(found: Sequence[Letter], limit: int, order: Order, query: Query = EVERYTHING, *, unsearched: int = 0) -> Page:
-    """The page of letters that were found in this order; a store looks for one more than the limit."""
+def page(
+    found: Sequence[Letter], limit: int, order: Order, *, far: Callable[[Letter], int] | None = None, unsearched: int = 0
+) -> Page:
+    """The page of letters that were found in this order; a store looks for one more than the limit. Of a listing of the nearest it has to tell how
+    `far` a letter is by what it searched, for the letter itself may say more."""
     letters = tuple(found[:limit])
     if not letters or len(found) <= limit:
         return Page(letters=letters, unsearched=unsearched)
     last = letters[-1]
     at = micros(getattr(last, listed_by(order)))
-    if order is Order.NEAREST:
-        where = cursor((order, distance_of(query, last), at.to_bytes(8, signed=True) + last.id.bytes))
+    if far is not None:
+        where = cursor((order, far(last), at.to_bytes(8, signed=True) + last.id.bytes))
     else:
         where = cursor((order, at, last.id.bytes))
     return Page(letters=letters, next=where, unsearched=unsearched)

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from uuid import UUID
 
@@ -105,7 +106,7 @@ class MemoryLetters:
         found = sorted(self._matching(query, now), key=key)
         if (last := last_nearest(after)) is not None:
             found = [letter for letter in found if key(letter) > (last[0], -last[1], -last[2].int)]
-        return page(found, limit, Order.NEAREST, query)
+        return page(found, limit, Order.NEAREST, far=partial(distance_of, query))
 
     async def count(self, query: Query = EVERYTHING, *, now: datetime | None = None) -> int:
         return len(self._matching(query, now))

@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from redrive.backends.columns import COLUMN
@@ -18,6 +19,7 @@ from redrive.backends.sqlite.rows import listed
 from redrive.model.census import scopes_of
 from redrive.model.hours import HOUR
 from redrive.model.instant import micros
+from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by
 from redrive.model.paging import page as page_of
 from redrive.model.query import Field, Order, Page, Query, looks_behind
@@ -34,7 +36,8 @@ def page(connection: sqlite3.Connection, query: Query, order: Order, limit: int,
             numbers, parameters = _along(connection, query, order, limit + 1, after, now)
         found = table.seen(connection, numbers, parameters, now)
         unsearched = texts.unsearched(connection) if looks_behind(query) else 0
-    return page_of(found, limit, order, query, unsearched=unsearched)
+        far = partial(_distance, connection, query) if order is Order.NEAREST else None
+        return page_of(found, limit, order, far=far, unsearched=unsearched)
 
 
 def _along(
@@ -58,6 +61,13 @@ def _nearest(connection: sqlite3.Connection, query: Query, limit: int, after: st
     ordered = f"{far}, l.dead_lettered_at DESC, l.id DESC"
     numbers = f"SELECT l.seq AS seq FROM {plan.source} WHERE {plan.condition}{beyond} ORDER BY {ordered} LIMIT {limit}"
     return numbers, [*plan.parameters, *last, *more]
+
+
+def _distance(connection: sqlite3.Connection, query: Query, letter: Letter) -> int:
+    """How far a letter is from the question's phrases."""
+    far, parameters = distance(query)
+    (found,) = connection.execute(f"SELECT {far} FROM letters l WHERE l.id = ?", [*parameters, letter.id.bytes]).fetchone()
+    return int(found)
 
 
 def _beyond_nearest(far: str, parameters: list[Any], after: str | None) -> tuple[str, list[Any]]:

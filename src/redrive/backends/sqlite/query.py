@@ -31,11 +31,12 @@ IS_FREE = f"{IS_OPEN} AND NOT {IS_LEASED}"
 ON_EVERY_SHELF = "(SELECT group_concat(replace(?, '_', '_' || shelf), ' OR ') FROM shelves)"
 """What to look for in the index of messages: a phrase as `shelved` gives it, wherever it may be."""
 _IN_MESSAGE = f"SELECT rowid FROM message_words WHERE message_words MATCH {ON_EVERY_SHELF}"
-# The former index is searched for what the new one does not have yet.
+# The former index is searched for what the new one does not have yet. It is joined behind the row that tells whether there is one: while what is
+# left of it is removed page by page, SQLite must not even begin to search it.
 _IN_TEXTS = """
     SELECT rowid FROM letter_texts WHERE letter_texts MATCH ?
-    UNION ALL SELECT rowid FROM former_texts WHERE former_texts MATCH ? AND (SELECT former FROM indexed)
-        AND rowid > (SELECT seq FROM indexed) AND rowid NOT IN (SELECT seq FROM unindexed)
+    UNION ALL SELECT f.rowid FROM indexed i CROSS JOIN former_texts f WHERE i.former AND f.former_texts MATCH ?
+        AND f.rowid > i.seq AND f.rowid NOT IN (SELECT seq FROM unindexed)
 """
 SEARCHED = "+l.seq <= (SELECT max(seq, former) FROM indexed)"
 """Letters that are not indexed yet are passed over before anything is looked up."""

@@ -144,6 +144,20 @@ class Searching(Kit):
         found = [one.source_id for one in store.all(query, order=Order.NEAREST, limit=limit)]
         assert found == ["same, newer", "same, older", "short", "long", "trace", "body", "other"]
 
+    def test_pages_of_the_nearest_end_though_texts_are_not_indexed_yet(self, store: Clerk) -> None:
+        """A letter says where it has the words; the store may not know it yet."""
+        needs(store, "nearest")
+        store.put(*(letter(str(number), body=b"needle") for number in range(5)))
+        query = Or((Text("needle", Where.BODY), Is(Field.SOURCE, letter().source)))
+        seen: list[str] = []
+        after: str | None = None
+        for _ in range(3):
+            page = store.find(query, order=Order.NEAREST, limit=2, after=after)
+            seen += [one.source_id for one in page.letters]
+            after = page.next
+        assert after is None
+        assert sorted(seen) == list("01234")
+
     def test_a_store_that_cannot_tell_what_is_nearest_says_so(self, store: Clerk) -> None:
         store.put(letter())
         if store.capabilities.nearest:

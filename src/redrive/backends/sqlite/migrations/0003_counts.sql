@@ -77,14 +77,15 @@ END;
 
 CREATE TRIGGER census_shaken INSTEAD OF INSERT ON census WHEN new.kind = 'shaken' BEGIN
     DELETE FROM groups WHERE namespace = new.namespace AND fingerprint = new.value AND count = 0;
+    -- There may be no letter though the count says so: a wrong count is told and mended by who recounts, and must not keep letters from being held.
     UPDATE groups SET
-        first_seen = (
+        first_seen = coalesce((
             SELECT dead_lettered_at FROM letters WHERE namespace = new.namespace AND fingerprint = new.value
             ORDER BY dead_lettered_at LIMIT 1
-        ),
-        last_seen = (
+        ), first_seen),
+        last_seen = coalesce((
             SELECT dead_lettered_at FROM letters WHERE namespace = new.namespace AND fingerprint = new.value
             ORDER BY dead_lettered_at DESC LIMIT 1
-        )
+        ), last_seen)
         WHERE namespace = new.namespace AND fingerprint = new.value;
 END;
