@@ -10,10 +10,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from redrive.backends.sqlite import finding, groups, table, texts, upkeep
-from redrive.backends.sqlite.plan import planned, planned_among
+from redrive.backends.sqlite import changing, finding, groups, table, texts, upkeep
+from redrive.backends.sqlite.plan import Along, planned, planned_among
 from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
+from redrive.model.paging import is_newest_first, listed_by
 from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Query, Text
 from redrive.model.status import Status
 from redrive.model.texts import Where
@@ -206,6 +207,37 @@ def test_few_letters_of_a_large_group_cost_the_same_however_large_it_is(question
         assert group.count == 5
 
     assert steps(storm(MANY), look) <= 3 * steps(storm(FEW), look)
+
+
+@lru_cache
+def shaken(count: int) -> sqlite3.Connection:
+    """Two large groups, each of which a letter has left that is not summed up yet."""
+    made = [(str(number), START + timedelta(minutes=number), failure(fingerprint=f"{number % 2}")) for number in range(count)]
+    connection = filled([letter(name, at=at, failure=failed) for name, at, failed in made])
+    upkeep.tidied(connection, [count])
+    for name in "78":
+        assert changing.purge(connection, [((Is(Field.SOURCE_ID, name), 1, None), NOW)])[0]
+    return connection
+
+
+@pytest.mark.parametrize("query", [EVERYTHING, Is(Field.NAMESPACE, "default"), Is(Field.GROUP, "1")], ids=str)
+def test_the_ends_of_a_group_that_a_letter_has_left_are_looked_up_at_once(query: Query) -> None:
+    def look(connection: sqlite3.Connection) -> None:
+        assert groups.listed(connection, query, GroupOrder.LAST_SEEN, 10, None, NOW).groups
+
+    assert steps(shaken(MANY), look) <= 1.5 * steps(shaken(FEW), look)
+
+
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST, Order.UPDATED])
+@pytest.mark.parametrize("more", [EVERYTHING, Is(Field.STATUS, "pending"), Is(Field.SOURCE, "orders")], ids=str)
+def test_letters_of_other_namespaces_are_passed_over_without_being_read(order: Order, more: Query) -> None:
+    by, way = listed_by(order), "DESC" if is_newest_first(order) else "ASC"
+    plan = planned(stored(MANY), And((Is(Field.NAMESPACE, "small"), more)), NOW, Field(by))
+    sql, parameters = Along(plan, f"l.{by}", way).numbers(None, 50)
+    done = [(name, cursor) for _, name, cursor, *_ in stored(MANY).execute(f"EXPLAIN {sql}", parameters)]
+    (index,) = (cursor for name, cursor in done if name == "DeferredSeek")
+    read = [cursor for name, cursor in done[done.index(("DeferredSeek", index)) :] if name == "Column"]
+    assert read[0] == index, "what is compared first stands in the index"
 
 
 @pytest.mark.parametrize("question", COMMON)

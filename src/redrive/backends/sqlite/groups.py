@@ -185,16 +185,23 @@ class _Kept:
             return None
         firsts = [note.first for note in notes if note.first is not None] + ([known.first] if known else [])
         lasts = [note.last for note in notes if note.last is not None] + ([known.last] if known else [])
-        first, last = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
+        ends = self._ends(name) if any(note.is_shaken for note in notes) else (min(firsts), max(lasts))
+        if ends is None:
+            return None
+        first, last = ends
         key = {GroupOrder.LAST_SEEN: last, GroupOrder.COUNT: count, GroupOrder.GROWTH: growth(hours)}[order]
         return Row(key, name, count, first, last, known.statuses if known else (0,) * len(STORED))
 
-    def _ends(self, name: str) -> tuple[int, int]:
-        """When the first and the last of a group's letters came."""
+    def _ends(self, name: str) -> tuple[int, int] | None:
+        """When the first and the last of a group's letters came; None: there is none, whatever the counts say."""
         within, parameters = self._within()
-        sql = f"SELECT min(l.dead_lettered_at), max(l.dead_lettered_at) FROM letters l WHERE l.fingerprint = ? AND {within}"
-        first, last = self._connection.execute(sql, [name, *parameters]).fetchone()
-        return first, last
+        # Two looks at an end of the index: both at once would go through all of the group.
+        ends = (
+            f"(SELECT l.dead_lettered_at FROM {_OF_GROUP} WHERE l.fingerprint = ? AND {within} ORDER BY l.dead_lettered_at {way} LIMIT 1)"
+            for way in ("ASC", "DESC")
+        )
+        first, last = self._connection.execute(f"SELECT {', '.join(ends)}", [name, *parameters] * 2).fetchone()
+        return None if first is None else (first, last)
 
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
         found = _stored(rows)

@@ -33,12 +33,13 @@ CREATE TABLE contents (
     data BLOB NOT NULL
 ) STRICT;
 
-CREATE INDEX letters_by_age ON letters (dead_lettered_at);
-CREATE INDEX letters_by_status ON letters (status, dead_lettered_at);
-CREATE INDEX letters_by_source ON letters (source, dead_lettered_at);
-CREATE INDEX letters_by_error ON letters (error_name, dead_lettered_at);
+-- With the namespace behind, so that letters of others are passed over without being read.
+CREATE INDEX letters_by_age ON letters (dead_lettered_at, namespace);
+CREATE INDEX letters_by_status ON letters (status, dead_lettered_at, namespace);
+CREATE INDEX letters_by_source ON letters (source, dead_lettered_at, namespace);
+CREATE INDEX letters_by_error ON letters (error_name, dead_lettered_at, namespace);
 CREATE INDEX letters_by_group ON letters (fingerprint, dead_lettered_at, namespace);
-CREATE INDEX letters_by_change ON letters (updated_at);
+CREATE INDEX letters_by_change ON letters (updated_at, namespace);
 
 -- A row for each letter that waits for a retry or is leased; narrow, so that claiming touches little.
 -- `at` is when it may be claimed as due: its retry's time, or the end of the lease on it if that is later.
