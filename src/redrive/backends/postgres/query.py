@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from redrive.backends.columns import COLUMN, NULLABLE
 from redrive.backends.postgres.database import CLOCK
 from redrive.backends.postgres.rows import plain
+from redrive.backends.postgres.terms import length, term, terms
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.instant import micros
 from redrive.model.query import And, At, Field, Has, Is, Not, Op, Or, Query, Text, conjuncts, last_name, phrases
@@ -147,7 +148,7 @@ class Condition:
     def _distance(self, text: Text) -> str:
         steps = []
         if text.where in (Where.MESSAGE, Where.ANYWHERE):
-            steps.append(f"WHEN {_has('l.words', text.phrase)} THEN char_length(l.words)")
+            steps.append(f"WHEN {_has('l.words', text.phrase)} THEN {length('l.words')}")
         for where, far in ((Where.TRACEBACK, IN_TRACEBACK), (Where.BODY, IN_BODY)):
             if text.where in (where, Where.ANYWHERE):
                 steps.append(f"WHEN {self._found(Text(text.phrase, where), is_must=False)} THEN {far}")
@@ -202,13 +203,14 @@ def _has(column: str, phrase: str) -> str:
     """Are these words in this column, one after another? First all of them in any order, which an index knows.
 
     They stand in the text of the statement, and not behind it, so that the planner sees how common they are: a page of a
-    common word is found by going through the newest letters, one of a rare word by the index. A word is letters and digits only.
+    common word is found by going through the newest letters, one of a rare word by the index. A word is letters and digits only,
+    and a long one is its length and digest.
     """
-    exact = f"strpos({column}, '{needle(phrase)}') > 0"
+    exact = f"strpos({column}, '{terms(needle(phrase))}') > 0"
     found = words(phrase)
     if not found:
         return exact
-    wanted = ", ".join(f"'{word}'" for word in sorted(set(found)))
+    wanted = ", ".join(f"'{term(word)}'" for word in sorted(set(found)))
     among = f"string_to_array(btrim({column}), ' ') @> ARRAY[{wanted}]"
     # Of one word there is no order to look at.
     return among if len(found) == 1 else f"({among} AND {likely(exact)})"

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import json
 
+from redrive.backends.postgres.terms import terms
 from redrive.model.instant import micros
 from redrive.model.lane import lane_of
 from redrive.model.letter import Letter
@@ -57,7 +58,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
         json.encode([plain(tag) for tag in letter.tags]).decode() if letter.tags else None,
-        message_words(letter),
+        terms(message_words(letter)),
         _shown(failure.message),
         lane_of(letter).number,
         letter.priority,
@@ -82,7 +83,7 @@ def settled_row(letter: Letter, token: int, version: int) -> tuple[Any, ...]:
         plain(failure.type),
         plain(last_name(failure.type)),
         plain(failure.fingerprint),
-        message_words(letter),
+        terms(message_words(letter)),
         _shown(failure.message),
         letter.attempts,
         micros(letter.updated_at),

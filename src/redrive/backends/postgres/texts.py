@@ -5,6 +5,7 @@ from __future__ import annotations
 from redrive.backends.postgres.database import Database
 from redrive.backends.postgres.rows import arrays
 from redrive.backends.postgres.statements import INDEXING
+from redrive.backends.postgres.terms import terms
 from redrive.model.census import Backlog
 from redrive.model.stored import restored
 from redrive.model.texts import body_words, traceback_words
@@ -35,7 +36,7 @@ class Texts:
             if not await connection.fetchval(self._is_free):
                 return
             letters = [restored(data) for (data,) in await connection.fetch(self._take, most)]
-            rows = sorted((one.id, traceback_words(one), body_words(one)) for one in letters)
+            rows = sorted((one.id, terms(traceback_words(one)), terms(body_words(one))) for one in letters)
             if rows:
                 await connection.execute(self._write, *arrays(rows, 3))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -92,6 +93,62 @@ class Searching(Kit):
         assert store.count(Not(query)) == 3 - len(expected)
         assert store.count(And((query, Is(Field.SOURCE_ID, "a")))) == ("a" in expected)
         assert store.find(query).unsearched == 0
+
+    @pytest.mark.parametrize("length", [64, 65, 3000, 6000, 8000])
+    @pytest.mark.parametrize("alphabet", ["0123456789abcdef", "αβγδεζηθικλμνξοπ", "𐐨𐐩𐐪𐐫𐐬𐐭𐐮𐐯"], ids=["hex", "greek", "deseret"])
+    def test_a_word_of_any_length_is_found_as_a_whole(self, store: Clerk, alphabet: str, length: int) -> None:
+        dice = random.Random(length)
+        begins = "".join(dice.choices(alphabet, k=63))
+        word, other = (begins + following + "".join(dice.choices(alphabet, k=length - 64)) for following in alphabet[:2])
+        told = failure("E", f"bad {word}")
+        store.put(
+            letter("message", failure=told),
+            letter("traceback", failure=failure("E", traceback=f"bad {word} end")),
+            letter("body", body=f'{{"bad": "{word}", "then": 1}}'.encode()),
+            letter("settled", due=START),
+            letter("beginning", failure=failure("E", f"bad {begins}", traceback=begins), body=begins.encode()),
+        )
+        (claimed,) = store.claim()
+        store.end(claimed.lease, Failed(attempt=attempt("2"), failure=told))
+        store.tidy_all()
+        for phrase in (word, word.upper(), f"bad {word}"):
+            found = {where: sorted(one.source_id for one in store.all(Text(phrase, where))) for where in Where}
+            assert found == {
+                Where.MESSAGE: ["message", "settled"],
+                Where.TRACEBACK: ["traceback"],
+                Where.BODY: ["body"],
+                Where.ANYWHERE: ["body", "message", "settled", "traceback"],
+            }
+        for phrase in (other, f"bad {other}", word[1:], f"{word} bad"):
+            assert store.count(Text(phrase, Where.ANYWHERE)) == 0
+        assert [one.source_id for one in store.all(Text(begins, Where.ANYWHERE))] == ["beginning"]
+
+    def test_a_word_that_is_longer_than_what_is_searched_keeps_nothing_else_from_being_found(self, store: Clerk) -> None:
+        dump = "".join(random.Random(1).choices("0123456789abcdef", k=30_000))
+        store.put(
+            letter(
+                "dumps", body=f"first {dump}".encode(), failure=failure("E", f"first {dump}"[:8192], traceback=f"{dump} last")
+            ),
+            letter("next", body=b"then", failure=failure("E", traceback="then")),
+        )
+        store.tidy_all()
+        for phrase, where, expected in (
+            ("first", Where.MESSAGE, "dumps"),
+            ("first", Where.BODY, "dumps"),
+            ("last", Where.TRACEBACK, "dumps"),
+            ("then", Where.BODY, "next"),
+            ("then", Where.TRACEBACK, "next"),
+        ):
+            page = store.find(Text(phrase, where))
+            assert ([one.source_id for one in page.letters], page.unsearched) == ([expected], 0)
+
+    def test_a_long_word_is_as_far_as_it_is_long(self, store: Clerk) -> None:
+        needs(store, "nearest")
+        long, longer = "ab" * 300, "cd" * 400
+        messages = [f"bad {long} {long}", f"bad {longer}", "bad " * 310, f"{longer} {longer} bad", "bad"]
+        store.put(*(letter(str(number), failure=failure("E", message)) for number, message in enumerate(messages)))
+        found = [one.source_id for one in store.all(Text("bad"), order=Order.NEAREST, limit=1)]
+        assert found == ["4", "1", "0", "2", "3"]
 
     def test_a_page_tells_how_many_letters_could_not_be_searched_yet(self, store: Clerk) -> None:
         store.put(*(letter(str(number), body=b"needle") for number in range(5)))

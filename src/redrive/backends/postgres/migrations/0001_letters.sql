@@ -30,7 +30,7 @@ CREATE TABLE {schema}.letters (
     error_name       text COLLATE "C" NOT NULL,
     fingerprint      text COLLATE "C" NOT NULL,
     tags             jsonb,
-    words            text COLLATE "C" NOT NULL, -- of the failure's type and message, a space around each
+    words            text COLLATE "C" NOT NULL, -- of the failure's type and message, a space around each; of a long one its length and digest
     message          text COLLATE "C", -- of the failure, for who lists groups: to read it from `data` takes longer than all the rest; NULL: it is long
     lane             bigint NOT NULL, -- namespace and source as one number
     priority         bigint NOT NULL,

@@ -1,4 +1,4 @@
--- Bodies and tracebacks as words, a space around each: written behind, by whoever tidies.
+-- Bodies and tracebacks as words, as `letters` has those of messages: written behind, by whoever tidies.
 CREATE TABLE {schema}.texts (
     id        uuid PRIMARY KEY,
     traceback text COLLATE "C" NOT NULL,
