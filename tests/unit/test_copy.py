@@ -14,7 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive import BadSettings, BodyTooLarge, Letter, Status, StoreUnavailable, wiring
+from redrive import (
+    BadSettings,
+    BodyTooLarge,
+    Letter,
+    RedriveError,
+    Status,
+    StoreError,
+    StoreFull,
+    StoreNotWritable,
+    StoreUnavailable,
+    Unsupported,
+    wiring,
+)
 from redrive.backends.files.bodies import FileBodies
 from redrive.backends.memory import MemoryLetters
 from redrive.engine.copy import Copied, copy
@@ -268,22 +280,51 @@ def test_a_body_that_was_damaged_in_the_target_is_found_and_mended(tmp_path: Pat
 class Picky(MemoryLetters):
     """A store with a limit of its own."""
 
+    def __init__(self, refusal: RedriveError) -> None:
+        super().__init__()
+        self._refusal = refusal
+
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
         if any(len(one.body) > 20 for one in letters):
-            raise BodyTooLarge("more than 20 bytes")
+            raise self._refusal
         return await super().put(letters, now=now)
 
 
-def test_a_letter_that_the_target_refuses_is_reported_and_holds_up_no_other() -> None:
+@pytest.mark.parametrize("kind", [BodyTooLarge, Unsupported, StoreError, StoreNotWritable])
+def test_a_letter_that_the_target_refuses_is_reported_and_holds_up_no_other(kind: type[RedriveError]) -> None:
     source = in_memory(letter("1"), letter("2", body=b"x" * 21), letter("3"))
-    target = Side(letters=Picky())
+    target = Side(letters=Picky(kind("more than 20 bytes")))
     report = copied(source, target)
     assert (report.copied, report.failed, report.is_verified) == (2, 1, False)
     assert report.problems == (f"{letter('2').id}: more than 20 bytes",)
-    old = letter("2", body=b"old")
+
+
+def test_what_cannot_be_replaced_stays_as_it_is() -> None:
+    source, old = in_memory(letter("1", body=b"x" * 21)), letter("1", body=b"old")
+    for kind in (BodyTooLarge, StoreError):
+        target = Side(letters=Picky(kind("more than 20 bytes")))
+        asyncio.run(target.letters.put([old]))
+        assert copied(source, target, overwrite=True).failed == 1
+        assert in_full(target) == (old,)
+    target = Side(letters=Picky(StoreFull("no space is left")))
     asyncio.run(target.letters.put([old]))
-    assert copied(source, target, overwrite=True).failed == 1
-    assert old in in_full(target)
+    with pytest.raises(StoreFull):
+        copied(source, target, overwrite=True)
+    assert in_full(target) == (old,)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_letters_that_are_all_refused_are_all_reported(batch: int) -> None:
+    source = in_memory(*(letter(str(number), body=b"x" * 21) for number in range(3)), letter("taken"))
+    report = copied(source, Side(letters=Picky(StoreError("cannot be indexed"))), batch=batch)
+    assert (report.copied, report.failed, len(report.problems)) == (1, 3, 3)
+
+
+@pytest.mark.parametrize("kind", [StoreFull, StoreNotWritable, StoreUnavailable])
+def test_a_target_that_is_at_fault_itself_ends_the_copy(kind: type[RedriveError]) -> None:
+    source = in_memory(*(letter(str(number), body=b"x" * 21) for number in range(3)))
+    with pytest.raises(kind, match="that is all"):
+        copied(source, Side(letters=Picky(kind("that is all"))))
 
 
 def test_two_addresses_of_one_store_lose_nothing() -> None:

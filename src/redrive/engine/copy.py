@@ -15,7 +15,17 @@ from msgspec.structs import replace
 
 from redrive.engine.hold import body_refs
 from redrive.engine.whole import Side, Whole, loads, placed, whole
-from redrive.model.errors import BadSettings, NotHeld, StoreError, Unsupported
+from redrive.model.errors import (
+    BadSettings,
+    NotHeld,
+    RedriveError,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreNotWritable,
+    Unsupported,
+)
 from redrive.model.letter import Letter
 from redrive.model.query import Field, Is, Or
 from redrive.model.status import Status
@@ -23,6 +33,8 @@ from redrive.model.status import Status
 _PURGED_AT_ONCE = 100
 _TOLD = 20
 """Ids and reasons that a report names; the rest is counted."""
+_ITS_OWN = (StoreFull, StoreNotWritable, StoreCorrupt, SchemaTooNew)
+"""What a store says that is at fault itself, unless it takes others meanwhile: then it is the letter, such as one that is too large."""
 
 
 class Copied(Struct, frozen=True, kw_only=True):
@@ -177,15 +189,26 @@ class _Copy:
 
     async def _put(self, letters: Sequence[Letter]) -> set[UUID]:
         """Put letters together or, when that is refused, one by one: a single letter must not hold up all others."""
+        if (refusal := await self._refusal(letters)) is None:
+            return set()
+        refused = [(letters[0], refusal)]
+        if len(letters) > 1:
+            refused = [(letter, error) for letter in letters if (error := await self._refusal([letter])) is not None]
+        if len(refused) == len(letters) and isinstance(refusal, _ITS_OWN):
+            raise refusal
+        for letter, error in refused:
+            self._fail(letter, error)
+        return {letter.id for letter, _ in refused}
+
+    async def _refusal(self, letters: Sequence[Letter]) -> RedriveError | None:
+        """Put letters; why does the target not take them?"""
         try:
             await self._target.letters.put(letters)
-        except (NotHeld, Unsupported) as error:
-            if len(letters) == 1:
-                self._fail(letters[0], error)
-                return {letters[0].id}
-        else:
-            return set()
-        return {id for letter in letters for id in await self._put([letter])}
+        except (NotHeld, Unsupported, StoreError) as error:
+            if error.transient:
+                raise
+            return error
+        return None
 
     async def _replace(self, wholes: Sequence[Whole]) -> None:
         """Put letters in the place of those that the target has; whoever holds one there keeps it."""
@@ -198,7 +221,12 @@ class _Copy:
                 await self._target.letters.put(purged)
                 raise BadSettings("both URLs seem to lead to the same store; name another one to copy to")
             gone |= {letter.id: letter for letter in purged}
-        refused = await self._write([one for one in wholes if one.letter.id in gone], "replaced")
+        try:
+            refused = await self._write([one for one in wholes if one.letter.id in gone], "replaced")
+        except _ITS_OWN:
+            # It took none of them; for those that it had there was room.
+            await self._target.letters.put(list(gone.values()))
+            raise
         if refused:
             await self._target.letters.put([gone.pop(id) for id in refused])
         kept = [one for one in wholes if one.letter.id not in gone and one.letter.id not in refused]
