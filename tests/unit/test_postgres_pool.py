@@ -34,11 +34,16 @@ class Door:
         self.is_open.set()
         self.asked = 0
         self.error: Exception | None = None
+        """What everybody hears."""
+        self.errors: list[Exception] = []
+        """What those who are next hear, each one of it."""
         self.rehearsed: list[int] = []
 
     async def connected(self) -> asyncpg.Connection:
         self.asked += 1
         await self.is_open.wait()
+        if self.errors:
+            raise self.errors.pop()
         if self.error is not None:
             raise self.error
         return await asyncpg.connect(self._url, server_settings={"application_name": "pooled"})
@@ -156,6 +161,27 @@ def test_each_who_waits_hears_that_none_can_be_made_and_the_next_one_tries_anew(
             assert [type(one) for one in became] == [ConnectionRefusedError] * 5
             door.error = None
             assert await number(pool)
+
+    played(scene)
+
+
+def test_who_came_after_a_connection_was_begun_does_not_hear_that_it_failed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_OPENING_SECONDS", PATIENCE_SECONDS)
+
+    async def scene() -> None:
+        async with opened(server) as (pool, door):
+            door.is_open.clear()
+            early = asyncio.create_task(number(pool))
+            await until(lambda: door.asked == 1)
+            early.cancel()
+            await asyncio.gather(early, return_exceptions=True)
+            late = asyncio.create_task(number(pool))
+            await until(lambda: pool._waiting)
+            door.errors = [TimeoutError("the line was silent")]
+            door.is_open.set()
+            assert await late
 
     played(scene)
 

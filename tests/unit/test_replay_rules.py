@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,7 @@ from redrive.model.query import EVERYTHING, Field, Is
 from redrive.model.redaction import Redaction
 from redrive.model.status import Act
 from redrive.testing import START, Faulty, Moment, raising
-from tests.unit.targets import BAD, Target, Tell, captured, teller
+from tests.unit.targets import BAD, Target, Tell, captured, entries, teller
 from tests.unit.waiting import until
 
 WORKED = Delivered(confirmed=True)
@@ -250,8 +250,12 @@ def test_two_dispatchers_on_one_desk_never_run_a_rule_twice_at_a_time(tmp_path: 
                 operations = await over(here, 6)
             assert sorted(await bodies(target, 60)) == sorted(b"%d" % number for number in range(60))
             assert under_way == [0, 1]
-            ends = [(one.started_at, one.finished_at) for one in operations]
-            assert all(before[1] <= after[0] for before, after in pairwise(ends))
+            by_whom: dict[UUID | None, UUID] = {}
+            for operation in operations:
+                became = await entries(here, operation.id)
+                by_whom |= {letter: operation.id for letter, entry in became.items() if entry is Entry.CONFIRMED}
+            turns = [operation for operation, _ in groupby(by_whom[message.redrive_id] for message in target.sent)]
+            assert len(turns) == len(set(turns)), "one came in between"
 
     asyncio.run(story())
 

@@ -47,7 +47,8 @@ class Pool:
         self._free: deque[tuple[float, asyncpg.Connection]] = deque()
         """Since when; the one that came free last is the last."""
         self._lent: set[asyncpg.Connection] = set()
-        self._waiting: deque[asyncio.Future[asyncpg.Connection]] = deque()
+        self._waiting: deque[tuple[float, asyncio.Future[asyncpg.Connection]]] = deque()
+        """Since when; who has waited the longest is the first."""
         self._openings: set[asyncio.Task[None]] = set()
         self._endings: set[asyncio.Task[None]] = set()
         self._is_quiet = asyncio.Event()
@@ -97,14 +98,15 @@ class Pool:
                 self._lent.add(connection)
                 return connection
         wanted: asyncio.Future[asyncpg.Connection] = self._loop.create_future()
-        self._waiting.append(wanted)
+        place = (self._loop.time(), wanted)
+        self._waiting.append(place)
         self._grow()
         try:
             async with asyncio.timeout(self._patience):
                 return await wanted
         except BaseException:
-            if wanted in self._waiting:
-                self._waiting.remove(wanted)
+            if place in self._waiting:
+                self._waiting.remove(place)
             elif not wanted.cancelled() and wanted.exception() is None:
                 # It came in the very instant in which nobody wanted it any more.
                 self._back(wanted.result())
@@ -128,9 +130,19 @@ class Pool:
     def _next(self) -> asyncio.Future[asyncpg.Connection] | None:
         """Whoever has waited the longest."""
         while self._waiting:
-            if not (wanted := self._waiting.popleft()).done():
+            _, wanted = self._waiting.popleft()
+            if not wanted.done():
                 return wanted
         return None
+
+    def _fail(self, error: Exception, began: float) -> None:
+        """None could be made. One who has waited since it was begun hears of it, so that all do in the end when nothing comes; who came later
+        may well be served, for what failed may be over."""
+        while self._waiting and self._waiting[0][0] <= began:
+            _, wanted = self._waiting.popleft()
+            if not wanted.done():
+                wanted.set_exception(error)
+                return
 
     def _grow(self) -> None:
         """Have a connection made while anybody waits, as far as there may be more. One after another: each keeps the server busy for as long as
@@ -154,6 +166,7 @@ class Pool:
         return len(self._lent) + len(self._free) + len(self._openings)
 
     async def _opened(self, *, is_first: bool) -> None:
+        began = self._loop.time()
         try:
             connection = await self._open()
             try:
@@ -163,9 +176,7 @@ class Pool:
                 connection.terminate()
                 raise
         except Exception as error:
-            # Others may well be served by what comes free; one of them hears of it, so that all do in the end when nothing comes.
-            if (wanted := self._next()) is not None:
-                wanted.set_exception(error)
+            self._fail(error, began)
         else:
             self._back(connection)
 
