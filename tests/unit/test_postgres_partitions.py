@@ -65,20 +65,41 @@ async def used(schema: str, more: str = "&partitions=month") -> AsyncIterator[Po
         await letters.close()
 
 
-async def partitions(schema: str) -> set[str]:
+@asynccontextmanager
+async def connected() -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
     try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def reading(schema: str) -> AsyncIterator[None]:
+    """Somebody has read all letters, and goes on with what they read before they let go of the table."""
+    async with connected() as connection, connection.transaction():
+        await connection.fetch(f"SELECT id FROM {schema}.letters")
+        yield
+
+
+async def partitions(schema: str) -> set[str]:
+    async with connected() as connection:
         rows = await connection.fetch(
             "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass($1)",
             f"{schema}.letters",
         )
-    finally:
-        await connection.close()
     return {name for (name,) in rows}
+
+
+async def number_of_others(schema: str) -> int:
+    """Letters of months that have no partition."""
+    async with connected() as connection:
+        return int(await connection.fetchval(f"SELECT count(*) FROM {schema}.letters_others"))
 
 
 def test_months_are_made_when_letters_of_them_come_and_removed_when_none_is_left(namespace: str) -> None:
     async def scene() -> None:
+        now = datetime.now(UTC)
         async with used(namespace) as store:
             times = [START + number * MONTH for number in range(4)]
             await store.put([letter(str(number), at=at) for number, at in enumerate(times)], now=START)
@@ -88,11 +109,62 @@ def test_months_are_made_when_letters_of_them_come_and_removed_when_none_is_left
             await store.purge(Is(Field.DEAD_LETTERED_AT, times[2], Op.LT), now=START)
             while await store.tidy():
                 pass
-            assert await partitions(namespace) == expected - {"letters_2025_01", "letters_2025_02"}
+            soon = {f"letters_{month:%Y_%m}" for month in (now, (now.replace(day=1) + MONTH))}
+            assert await partitions(namespace) == (expected | soon) - {"letters_2025_01", "letters_2025_02"}
             # What comes late has no month any more, and is held all the same.
             await store.put([letter("late", at=START)], now=START)
             assert await store.count() == 3
             assert await store.recount() == []
+
+    asyncio.run(scene())
+
+
+def test_a_month_is_made_by_one_of_those_who_need_it(namespace: str) -> None:
+    async def scene() -> None:
+        async with used(namespace) as store, used(namespace) as second, used(namespace) as third:
+            stores = (store, second, third)
+            await asyncio.gather(*(one.count() for one in stores))
+            for number in range(8):
+                at = START + number * MONTH
+                await asyncio.gather(*(one.put([letter(f"{number} {place}", at=at)]) for place, one in enumerate(stores)))
+            assert {f"letters_{START + number * MONTH:%Y_%m}" for number in range(8)} < await partitions(namespace)
+            assert await number_of_others(namespace) == 0
+            assert await store.count() == 24
+
+    asyncio.run(scene())
+
+
+def test_while_a_month_cannot_be_made_letters_of_other_months_wait_for_nobody(namespace: str) -> None:
+    async def scene() -> None:
+        async with used(namespace) as store, used(namespace) as later:
+            await store.put([letter()], now=START)
+            async with reading(namespace):
+                new = asyncio.create_task(store.put([letter("new", at=START + MONTH)], now=START))
+                for number in range(5):
+                    await store.put([letter(f"known {number}")], now=START)
+                    assert not new.done()
+                await new
+            assert "letters_2025_02" not in await partitions(namespace)
+            await later.put([letter("newer", at=START + MONTH)], now=START)
+            assert await number_of_others(namespace) == 2, "the month is not made any more, for letters of it lie elsewhere"
+            assert await store.count() == 8
+            assert await store.recount() == []
+
+    asyncio.run(scene())
+
+
+def test_a_month_that_somebody_reads_is_removed_another_time(namespace: str) -> None:
+    async def scene() -> None:
+        async with used(namespace) as store:
+            await store.put([letter()], now=START)
+            await store.purge(EVERYTHING, now=START)
+            async with reading(namespace):
+                while await store.tidy():
+                    pass
+                assert "letters_2025_01" in await partitions(namespace)
+        async with used(namespace) as store:
+            await store.tidy()
+            assert "letters_2025_01" not in await partitions(namespace)
 
     asyncio.run(scene())
 
@@ -104,8 +176,7 @@ def test_what_autovacuum_cleans_up_behind_a_purge_it_cleans_up_slowly(namespace:
     async def scene() -> None:
         async with used(namespace, more) as store:
             await store.put([letter()], now=START)
-        connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
-        try:
+        async with connected() as connection:
             rows = await connection.fetch(
                 "SELECT c.relname, 'autovacuum_vacuum_cost_delay=10' = ANY (c.reloptions) AS is_slow,"
                 " t.oid IS NULL OR coalesce('autovacuum_vacuum_cost_delay=10' = ANY (t.reloptions), false) AS is_slow_behind"
@@ -114,8 +185,6 @@ def test_what_autovacuum_cleans_up_behind_a_purge_it_cleans_up_slowly(namespace:
                 " AND (c.relname LIKE 'letters%' OR c.relname IN ('texts', 'group_hours'))",
                 namespace,
             )
-        finally:
-            await connection.close()
         slow = {row["relname"] for row in rows if row["is_slow"] and row["is_slow_behind"]}
         lying = {"letters_2025_01", "letters_others"} if more else {"letters"}
         assert slow == {row["relname"] for row in rows} == {*lying, "texts", "group_hours"}

@@ -28,6 +28,7 @@ _MOST_NAME = 100
 
 def document(letter: Letter, holding: Holding | None, version: int, owner: str | None = None) -> dict[str, Any]:
     """The whole document. `holding`: the last lease on it, which is kept; `version` rises with every change of the letter."""
+    own = own_changing(letter, holding, version)  # says what no store can hold, before anything else is made of the letter
     body = _json(letter.body)
     high, low = halves(letter.id)
     return {
@@ -55,7 +56,7 @@ def document(letter: Letter, holding: Holding | None, version: int, owner: str |
             "expires_at": None if letter.expires_at is None else micros(letter.expires_at),
             "token": holding.token if holding else 0,
             "owner": owner,
-            **own_changing(letter, holding, version),
+            **own,
         },
     }
 

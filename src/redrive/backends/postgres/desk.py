@@ -115,16 +115,20 @@ class PostgresDesk(PostgresReceipts):
             for one in triages
         }
         await self._database.write(
-            f"INSERT INTO {self._schema}.triage (namespace, fingerprint, data)"
-            " SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[])"
-            " ON CONFLICT (namespace, fingerprint) DO UPDATE SET data = excluded.data",
+            f"INSERT INTO {self._schema}.triage (key, namespace, fingerprint, data)"
+            f" SELECT {self._schema}.key_of(ARRAY[a.namespace, a.fingerprint]::text), a.*"
+            " FROM unnest($1::text[], $2::text[], $3::bytea[]) AS a (namespace, fingerprint, data)"
+            " ON CONFLICT (key) DO UPDATE SET data = excluded.data",
             *arrays((latest[key] for key in sorted(latest)), 3),
         )
 
     async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
-        sql = f"SELECT data FROM {self._schema}.triage WHERE namespace = $1 AND ($2::text[] IS NULL OR fingerprint = ANY ($2))"
-        names = None if fingerprints is None else list(map(plain, fingerprints))
-        rows = await self._database.read(sql, plain(namespace), names)
+        sql, names = f"SELECT data FROM {self._schema}.triage WHERE ", list(map(plain, fingerprints or ()))
+        if fingerprints is None:
+            rows = await self._database.read(f"{sql} namespace = $1", plain(namespace))
+        else:
+            keys = f"SELECT {self._schema}.key_of(ARRAY[$1, name]::text) FROM unnest($2::text[]) AS name"
+            rows = await self._database.read(f"{sql} key IN ({keys})", plain(namespace), names)
         return {one.fingerprint: one for one in (_decode_triage(data) for (data,) in rows)}
 
     async def note(self, rows: Sequence[AuditRow]) -> None:

@@ -137,9 +137,11 @@ class KeptGroups:
         """By their growth: of those that have changed, as many as may be wanted; and of all others, by their names."""
         groups = f"{self._schema}.groups g"
         lower = f"AND growth < {self._at}" if self._last is not None else ""
-        most = f"SELECT * FROM grown WHERE growth <> 0 {lower} ORDER BY growth DESC FETCH FIRST {self._limit} ROWS WITH TIES"
+        # Those of which something was noted have grown otherwise by now, and must take nobody's place here.
+        known = "SELECT * FROM grown WHERE growth <> 0 AND key NOT IN (SELECT key FROM touched)"
+        most = f"{known} {lower} ORDER BY growth DESC FETCH FIRST {self._limit} ROWS WITH TIES"
         if self._last is not None:
-            most = f"({most}) UNION ALL SELECT * FROM grown WHERE growth <> 0 AND growth = {self._at}"
+            most = f"({most}) UNION ALL {known} AND growth = {self._at}"
         changed = self._rows("w.growth", f"({most}) w JOIN {groups} ON g.key = w.key", self._beyond("w.growth", "g.fingerprint"))
         if self._last is not None and self._last.value < 0:
             return changed

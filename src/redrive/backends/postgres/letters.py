@@ -17,12 +17,12 @@ from redrive.backends.postgres.folding import Folding
 from redrive.backends.postgres.groups import Groups
 from redrive.backends.postgres.listen import Bell
 from redrive.backends.postgres.listings import Listings
+from redrive.backends.postgres.months import Months
 from redrive.backends.postgres.puts import Puts, columns
 from redrive.backends.postgres.query import Condition
 from redrive.backends.postgres.recount import Recount
 from redrive.backends.postgres.rows import SETTLED, arrays, plain, settled_row
 from redrive.backends.postgres.statements import statements
-from redrive.backends.postgres.tables import Month, months
 from redrive.backends.postgres.texts import Texts
 from redrive.backends.remote.claimed import Copies, Copy
 from redrive.model import changes
@@ -66,12 +66,12 @@ class PostgresLetters:
         self._texts = Texts(database)
         self._recount = Recount(database)
         self._folding = Folding(database, self._sql.fold)
-        self._months: set[Month] = set()
+        self._months = Months(database, self._sql)
         self._copies: Copies[int] = Copies()
         self._bell = Bell(database, listen) if (listen := database.address.listen) else None
 
     async def put(self, letters: Sequence[Letter], *, now: datetime | None = None) -> list[Held]:
-        await self._make_room(letters)
+        await self._months.make_room(letters)
         fresh = changes.arrivals({}, letters, await self._database.now(now))
         if len(fresh.letters) == len(letters) and await self._puts.written(fresh.letters.values()):
             await self._written(fresh.letters.values())
@@ -201,8 +201,7 @@ class PostgresLetters:
         if most > 0:
             await self._database.write(self._sql.fold, bounded(most))
             await self._texts.index(bounded(most))
-            if self._database.tables.is_parted:
-                await self._database.write(self._sql.drop_months)
+            await self._months.tidy()
         return await self._texts.left()
 
     async def recount(self, *, repair: bool = False) -> list[Miscount]:
@@ -229,14 +228,6 @@ class PostgresLetters:
 
     def _condition(self, query: Query, now: datetime | None) -> Condition:
         return Condition(self._schema, query, _micros(now))
-
-    async def _make_room(self, letters: Sequence[Letter]) -> None:
-        """See to it that the months of these letters have partitions, where letters are parted."""
-        if not self._database.tables.is_parted or not (lacking := sorted(months(letters) - self._months)):
-            return
-        rows = [(month.table, month.begins, month.ends) for month in lacking]
-        await self._database.read(self._sql.make_months, *arrays(rows, 3))
-        self._months.update(lacking)
 
     async def _put_known(self, letters: Sequence[Letter], now: datetime | None) -> list[Held]:
         """Put letters of which some are there; `AlreadyThere` when another put one of the rest in the same instant."""

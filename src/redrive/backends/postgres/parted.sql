@@ -8,32 +8,46 @@ CREATE TABLE {schema}.keys (
     born bigint NOT NULL
 );
 
--- Make partitions that are not there yet. One that cannot be made in time is no loss: its letters go to the others.
-CREATE FUNCTION {schema}.make_months(names text[], begins bigint[], ends bigint[]) RETURNS void LANGUAGE plpgsql
-    SET lock_timeout = '2s'
+-- Make partitions that are not there yet; answers with those that somebody who reads or writes keeps from being made right now. Nobody who writes
+-- waits for it: to attach a table locks the others' alone, and only for as long as is waited here. One that cannot be made is no loss: its letters
+-- go to the others.
+CREATE FUNCTION {schema}.make_months(names text[], begins bigint[], ends bigint[]) RETURNS text[] LANGUAGE plpgsql
+    SET lock_timeout = '20ms'
 AS $$
+DECLARE
+    lacking text[] := '{}';
 BEGIN
     FOR number IN 1 .. cardinality(names) LOOP
         BEGIN
             IF to_regclass('{schema}.' || names[number]) IS NULL THEN
-                EXECUTE format('CREATE TABLE {schema}.%I PARTITION OF {schema}.letters FOR VALUES FROM (%s) TO (%s) {gently}',
+                -- Of those who make the same month, one.
+                LOCK TABLE ONLY {schema}.letters IN SHARE UPDATE EXCLUSIVE MODE;
+            END IF;
+            IF to_regclass('{schema}.' || names[number]) IS NULL THEN
+                EXECUTE format('CREATE TABLE {schema}.%I (LIKE {schema}.letters INCLUDING DEFAULTS INCLUDING STORAGE) {gently}', names[number]);
+                PERFORM {schema}.compress(names[number], 'data', 'words');
+                EXECUTE format('ALTER TABLE {schema}.letters ATTACH PARTITION {schema}.%I FOR VALUES FROM (%s) TO (%s)',
                     names[number], begins[number], ends[number]);
             END IF;
-        EXCEPTION WHEN lock_not_available OR check_violation OR duplicate_table OR insufficient_privilege OR deadlock_detected THEN
-            NULL;
+        EXCEPTION
+            WHEN lock_not_available OR deadlock_detected THEN
+                lacking := lacking || names[number];
+            WHEN check_violation OR insufficient_privilege THEN
+                NULL;
         END;
     END LOOP;
+    RETURN lacking;
 END
 $$;
 
--- Remove partitions of months that are past and of which no letter is left.
-CREATE FUNCTION {schema}.drop_months() RETURNS bigint LANGUAGE plpgsql
-    SET lock_timeout = '200ms'
+-- Remove a partition of a month that is past and of which no letter is left; answers with how many were removed. That is looked for while only those
+-- wait who would write into that month; for the table as a whole everybody would wait, so it is locked when all is known, and not waited for.
+CREATE FUNCTION {schema}.drop_month() RETURNS bigint LANGUAGE plpgsql
+    SET lock_timeout = '20ms'
 AS $$
 DECLARE
     name text;
     is_empty boolean;
-    dropped bigint := 0;
 BEGIN
     FOR name IN
         SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -42,18 +56,18 @@ BEGIN
         BEGIN
             EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM {schema}.%I)', name) INTO is_empty;
             IF is_empty THEN
-                LOCK TABLE ONLY {schema}.letters IN ACCESS EXCLUSIVE MODE;
-                EXECUTE format('LOCK TABLE {schema}.%I IN ACCESS EXCLUSIVE MODE', name);
+                EXECUTE format('LOCK TABLE {schema}.%I IN SHARE ROW EXCLUSIVE MODE', name);
                 EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM {schema}.%I)', name) INTO is_empty;
                 IF is_empty THEN
+                    LOCK TABLE ONLY {schema}.letters IN ACCESS EXCLUSIVE MODE;
                     EXECUTE format('DROP TABLE {schema}.%I', name);
-                    dropped := dropped + 1;
+                    RETURN 1;
                 END IF;
             END IF;
         EXCEPTION WHEN lock_not_available OR undefined_table OR insufficient_privilege OR deadlock_detected THEN
             NULL;
         END;
     END LOOP;
-    RETURN dropped;
+    RETURN 0;
 END
 $$;

@@ -42,6 +42,7 @@ _LONG = 1000
 
 def row(letter: Letter) -> tuple[Any, ...]:
     """A letter's values for `COLUMNS`."""
+    data = stored(letter)  # says what no store can hold, before anything else is made of the letter
     failure, retry_at, expires_at = letter.failure, letter.retry.next_retry_at, letter.expires_at
     return (
         letter.id,
@@ -67,7 +68,7 @@ def row(letter: Letter) -> tuple[Any, ...]:
         micros(letter.updated_at),
         None if retry_at is None else micros(retry_at),
         None if expires_at is None else micros(expires_at),
-        stored(letter),
+        data,
     )
 
 

@@ -56,9 +56,9 @@ class Statements(Struct, frozen=True, kw_only=True):
     fold: str
     """Sum up so many changes of counts, unless another does."""
     make_months: str
-    """Make partitions: their names, first instants, and those after the last."""
-    drop_months: str
-    """Remove partitions that are past and empty."""
+    """Make partitions: their names, first instants, and those after the last. Answers with those that could not be made just now."""
+    drop_month: str
+    """Remove a partition that is past and empty; was there one?"""
 
 
 def statements(tables: Tables) -> Statements:
@@ -153,7 +153,7 @@ def statements(tables: Tables) -> Statements:
         """,
         fold=f"SELECT {schema}.fold($1)",
         make_months=f"SELECT {schema}.make_months($1, $2, $3)",
-        drop_months=f"SELECT {schema}.drop_months()",
+        drop_month=f"SELECT {schema}.drop_month()",
     )
 
 

@@ -94,6 +94,11 @@ def months(letters: Iterable[Letter]) -> set[Month]:
     return {_month(year, month) for year, month in firsts}
 
 
+def coming(now: datetime) -> set[Month]:
+    """The month that it is, and the next one."""
+    return {_month(now.year, now.month), _month(now.year + now.month // 12, now.month % 12 + 1)}
+
+
 def _month(year: int, month: int) -> Month:
     following = datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
     return Month(micros(datetime(year, month, 1, tzinfo=UTC)), micros(following))

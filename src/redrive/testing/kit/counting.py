@@ -17,6 +17,7 @@ from redrive.testing.kit.samples import START, attempt, failure, letter
 
 _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
+_RANKS = {"top": [0] * 6, "mid": [0] * 3, "still": [99]}
 
 
 def _spread(store: Clerk, hours: dict[str, list[int]]) -> None:
@@ -165,6 +166,23 @@ class Counting(Kit):
         hours = {"new": [0], "swells": [1] * 4, "fades": [2, 2, 3, 3, 9], "many": [9] * 9, "steady": [0, 1, 2, 3, 9, 9]}
         _spread(store, hours)
         assert [group.fingerprint for group in store.all_groups(order=order, limit=limit)] == expected
+
+    @pytest.mark.parametrize("limit", [1, 2, 7])
+    @pytest.mark.parametrize(
+        ("order", "expected"),
+        [(GroupOrder.LAST_SEEN, ["top", "mid", "still"])]
+        + [(order, ["mid", "top", "still"]) for order in (GroupOrder.COUNT, GroupOrder.GROWTH)],
+    )
+    def test_groups_that_shrank_just_now_take_nobodys_place(
+        self, store: Clerk, order: GroupOrder, expected: list[str], limit: int
+    ) -> None:
+        needs(store, "groups")
+        _spread(store, {f"{name} {number}": hours for number in range(3) for name, hours in _RANKS.items()})
+        store.tidy_all()
+        for number in range(3):
+            store.purge(Is(Field.GROUP, f"top {number}"), limit=5)
+        names = [f"{name} {number}" for name in expected for number in (2, 1, 0)]
+        assert [group.fingerprint for group in store.all_groups(order=order, limit=limit)] == names
 
     @pytest.mark.parametrize("order", list(GroupOrder))
     def test_a_group_that_stays_is_seen_once_whatever_arrives_or_leaves(self, store: Clerk, order: GroupOrder) -> None:

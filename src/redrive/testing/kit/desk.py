@@ -197,6 +197,17 @@ class DeskContract(Looped, ReceiptsContract):
         assert run(desk.said("other")) == {"b": other}
         run(desk.say([]))
 
+    def test_names_of_groups_are_of_any_length(self, desk: Desk, run: Run) -> None:
+        name = "".join(map(str, range(5000)))  # what no engine makes small
+        long, longer = (
+            Triage(namespace="shop", fingerprint=name + more, said=Standing.RESOLVED, at=START, by="ann") for more in ("", "1")
+        )
+        run(desk.say([long, longer]))
+        later = replace(longer, said=Standing.OPEN)
+        run(desk.say([later]))
+        assert run(desk.said("shop", [long.fingerprint])) == {long.fingerprint: long}
+        assert run(desk.said("shop")) == {long.fingerprint: long, longer.fingerprint: later}
+
     def test_the_audit_comes_latest_first_and_keeps_what_is_alike(self, desk: Desk, run: Run) -> None:
         assert run(desk.audit()) == []
         rows = [_note("discard", at=START + _HOUR), _note("discard"), _note("discard"), _note("restore", detail="\0,'\"\né")]

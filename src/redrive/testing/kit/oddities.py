@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
-from redrive.model.errors import RedriveError
+from redrive.model.errors import NotHeld, RedriveError
 from redrive.model.letter import Letter, Origin
 from redrive.model.query import Field, Is
 from redrive.model.settlement import Completed, Released, Settled
@@ -25,6 +26,7 @@ from redrive.testing.kit.strategies import effort
 
 _HOUR = timedelta(hours=1)
 _EVERY_BYTE = bytes(range(256))
+_HALF = "half a pair: \ud83d"
 _TEXTS = [
     "",
     " ",
@@ -111,6 +113,20 @@ class Oddities(Kit):
         assert (store.one(odd.id).tags, store.one(odd.id).metadata) == ((text,), {"m": text})
         if store.capabilities.groups:
             assert {group.fingerprint for group in store.all_groups(limit=1)} == {text, "decoy"}
+
+    @pytest.mark.parametrize("where", ["source", "reference", "tags", "metadata", "depends_on"])
+    def test_a_text_that_is_none_is_refused_by_name_and_nothing_is_changed(self, store: Clerk, where: str) -> None:
+        good = letter("good", tags=("kept",))
+        store.put(good)
+        values: dict[str, Any] = {"tags": (_HALF,), "depends_on": (_HALF,), "metadata": {"a": [_HALF]}}
+        bad = replace(letter("bad"), **{where: values.get(where, _HALF)})
+        with pytest.raises(NotHeld, match=str(bad.id)):
+            store.put(letter("beside"), bad)
+        if where in {"tags", "metadata"}:
+            with pytest.raises(NotHeld, match=str(good.id)):
+                store.amend(Amendment(id=good.id, **{where: values[where]}))
+        assert store.all() == [good]
+        assert store.put(letter("beside")) == [Held.NEW]
 
     def test_a_key_can_be_empty_and_is_then_not_absent(self, store: Clerk) -> None:
         store.put(letter("empty", key=b"", kind=""), letter("absent"))

@@ -26,12 +26,12 @@ CREATE TABLE {schema}.ledger (
 CREATE INDEX ledger_to_be_sent ON {schema}.ledger (operation, number) WHERE entry IN ('chosen', 'intended');
 CREATE INDEX ledger_undecided ON {schema}.ledger (operation, number) WHERE entry IN ('sent', 'unknown');
 
--- What people have said of groups.
+-- What people have said of groups. Names are of any length: the key is the digest of both.
 CREATE TABLE {schema}.triage (
+    key         bytea PRIMARY KEY,
     namespace   text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL,
-    data        bytea NOT NULL,
-    PRIMARY KEY (namespace, fingerprint)
+    data        bytea NOT NULL
 );
 
 CREATE TABLE {schema}.audit (
