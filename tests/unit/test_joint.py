@@ -27,7 +27,7 @@ class Ferry:
         self.alone: list[str] = []
         self.trips: list[Sequence[str]] = []
         self.error: Exception | None = None
-        self.leaders_error: Exception | None = None
+        self.leaders_errors: dict[str, Exception] = {}
         self.in_the_way: list[str] = []
         """One after another, by each call."""
         self.may_land = asyncio.Event()
@@ -39,8 +39,8 @@ class Ferry:
                 return together
             self.alone.append(name)
             await self.may_go.wait()
-            if self.leaders_error is not None:
-                raise self.leaders_error
+            if name in self.leaders_errors:
+                raise self.leaders_errors[name]
             return f"{name} alone"
 
     async def _together(self, names: Sequence[str], now: datetime | None) -> tuple[str | None, InTheWay]:
@@ -109,12 +109,34 @@ def test_a_call_has_one_instant_and_is_not_too_large() -> None:
             ferry.carried("b", now=later),
             ferry.carried("c", ids="3", now=START),
             ferry.carried("d", ids="456", now=later),
-            ferry.carried("e", size=9_000_000, now=later),
         )
         await gathered(ferry, *rides)
-        assert ferry.trips == [["a", "c"], ["b"], ["d"], ["e"]]
+        assert ferry.trips == [["a", "c"], ["b"], ["d"]]
 
     played(scene, most=3)
+
+
+def test_what_is_left_behind_for_its_size_leaves_room_for_others() -> None:
+    async def scene(ferry: Ferry) -> None:
+        await gathered(ferry, *(ferry.carried(name, size=1_000_000) for name in "abcdefghi"), ferry.carried("j"))
+        assert ferry.trips == [[*"abcdefgh", "j"], ["i"]]
+
+    played(scene)
+
+
+def test_who_brings_much_keeps_nobody_waiting_and_is_nobodys_outage() -> None:
+    async def scene(ferry: Ferry) -> None:
+        ferry.leaders_errors["large"] = AnswerLost("it took too long")
+        large = asyncio.create_task(ferry.carried("large", size=9_000_000))
+        a, b = (asyncio.create_task(ferry.carried(name)) for name in "ab")
+        larger = asyncio.create_task(ferry.carried("larger", size=90_000_000))
+        await until(lambda: ferry.alone == ["large", "a", "larger"])
+        ferry.may_go.set()
+        assert await asyncio.gather(a, b, larger) == ["a alone", "b", "larger alone"]
+        with pytest.raises(AnswerLost):
+            await large
+
+    played(scene)
 
 
 def test_who_gives_up_waiting_is_not_carried() -> None:
@@ -195,14 +217,13 @@ def test_who_waits_hears_of_an_outage_at_once_and_that_nothing_was_sent() -> Non
 
 def test_who_waits_for_one_that_goes_alone_into_an_outage_hears_of_it() -> None:
     async def scene(ferry: Ferry) -> None:
-        ferry.leaders_error = AnswerLost("no answer in time")
+        ferry.leaders_errors["a"] = AnswerLost("no answer in time")
         first, *others = [asyncio.create_task(ferry.carried(name)) for name in "abc"]
         await until(lambda: ferry.alone)
         ferry.may_go.set()
         answers = await asyncio.gather(first, *others, return_exceptions=True)
         assert [type(one) for one in answers] == [AnswerLost, StoreUnavailable, StoreUnavailable]
         assert ferry.trips == []
-        ferry.leaders_error = None
         assert await ferry.carried("d") == "d alone"
 
     played(scene)
@@ -210,7 +231,7 @@ def test_who_waits_for_one_that_goes_alone_into_an_outage_hears_of_it() -> None:
 
 def test_what_is_wrong_with_one_that_goes_alone_does_not_concern_those_who_wait() -> None:
     async def scene(ferry: Ferry) -> None:
-        ferry.leaders_error = StoreFull("it is too large")
+        ferry.leaders_errors["a"] = StoreFull("it is too large")
         first, *others = [asyncio.create_task(ferry.carried(name)) for name in "abc"]
         await until(lambda: ferry.alone)
         ferry.may_go.set()

@@ -18,6 +18,8 @@ Answer = TypeVar("Answer")
 InTheWay: TypeAlias = Collection[Hashable]
 """Ids of letters that keep those beside them from being written."""
 
+_LARGE = 1024 * 1024
+"""Bytes. Who brings so much takes long by that alone: nobody waits for it, or takes it for an outage when it takes too long."""
 _MOST_BYTES = 8 * 1024 * 1024
 
 
@@ -66,8 +68,10 @@ class Joint(Generic[What, Answer]):
     @asynccontextmanager
     async def turn(self, load: Load[What]) -> AsyncIterator[Answer | None]:
         """Wait for a turn. Yields what became of the call in which this load went with others; None: write it alone, within this block
-        while others wait for it."""
-        if not self._is_under_way:
+        while others wait for it, unless it is large."""
+        if load.size > _LARGE:
+            yield None
+        elif not self._is_under_way:
             self._is_under_way = True
             try:
                 yield None
@@ -119,13 +123,15 @@ class Joint(Generic[What, Answer]):
             if passenger.answer.done():
                 continue  # who has given up meanwhile
             load = passenger.load
-            size += load.size
             is_fitting = not boarded or (
-                load.now == boarded[0].load.now and len(ids) + len(load.ids) <= self._most_letters and size <= _MOST_BYTES
+                load.now == boarded[0].load.now
+                and len(ids) + len(load.ids) <= self._most_letters
+                and size + load.size <= _MOST_BYTES
             )
             if is_fitting and ids.isdisjoint(load.ids):
                 boarded.append(passenger)
                 ids.update(load.ids)
+                size += load.size
             else:
                 left.append(passenger)
         self._waiting = left
