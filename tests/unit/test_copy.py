@@ -35,7 +35,7 @@ from redrive.model.amendment import Amendment
 from redrive.model.arrival import Held
 from redrive.model.lease import Claim
 from redrive.model.letter import HISTORY_LIMIT, Origin, RedriveMark, RetryPlan
-from redrive.model.query import Order
+from redrive.model.query import Field, Is, Order
 from redrive.model.settlement import Completed, Settlement
 from redrive.model.stored import restored, stored
 from redrive.ports.inline import drive
@@ -338,6 +338,19 @@ def test_two_addresses_of_one_store_lose_nothing() -> None:
     with pytest.raises(BadSettings, match="the same store"):
         copied(source, replace(source, letters=faulty), overwrite=True)
     assert [one.priority for one in in_full(source)] == [5]
+
+
+def test_a_letter_that_leaves_the_source_while_it_is_copied_stays_in_the_target_as_it_is() -> None:
+    source, target = in_memory(letter("1"), letter("2")), in_memory(letter("1", body=b"old"), letter("2", body=b"old"))
+    faulty = Faulty(source.letters)
+
+    async def left() -> None:
+        await source.letters.purge(Is(Field.SOURCE_ID, "1"))
+
+    faulty.lay("get", Moment.BEFORE, left)
+    report = copied(replace(source, letters=faulty), target, overwrite=True)
+    assert (report.replaced, report.differing, report.differing_ids) == (1, 1, (letter("1").id,))
+    assert in_full(target) == (letter("1", body=b"old"), letter("2"))
 
 
 class Forgetful(MemoryLetters):

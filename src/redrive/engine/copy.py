@@ -216,11 +216,15 @@ class _Copy:
         for start in range(0, len(wholes), _PURGED_AT_ONCE):
             ids = [one.letter.id for one in wholes[start : start + _PURGED_AT_ONCE]]
             purged = await self._target.letters.purge(Or(tuple(Is(Field.ID, id) for id in ids)), limit=len(ids))
-            if None in await self._source.letters.get([letter.id for letter in purged]):
-                # What went from there went from here: two addresses of one store. Nothing may be lost by that.
-                await self._target.letters.put(purged)
-                raise BadSettings("both URLs seem to lead to the same store; name another one to copy to")
             gone |= {letter.id: letter for letter in purged}
+            here = await self._ids_here(purged)
+            if left := [letter for letter in purged if letter.id not in here]:
+                # What went from there went from here, too. Nothing may be lost by that, and if it comes back here, there is here.
+                await self._target.letters.put(left)
+                if await self._ids_here(left):
+                    raise BadSettings("both URLs lead to the same store; name another one to copy to")
+                for letter in left:
+                    del gone[letter.id]
         try:
             refused = await self._write([one for one in wholes if one.letter.id in gone], "replaced")
         except _ITS_OWN:
@@ -240,6 +244,9 @@ class _Copy:
         if old and self._target.bodies is not None:
             needed = {ref for letter in await self._there(list(gone)) for ref in body_refs(letter)}
             await self._target.bodies.drop(list(old - needed))
+
+    async def _ids_here(self, letters: Sequence[Letter]) -> set[UUID]:
+        return {letter.id for letter in await self._source.letters.get([letter.id for letter in letters]) if letter is not None}
 
     async def _there(self, letters: Sequence[Letter]) -> list[Letter | None]:
         return await self._target.letters.get([letter.id for letter in letters]) if letters else []
