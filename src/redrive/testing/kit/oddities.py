@@ -53,6 +53,7 @@ _TEXTS = [
     "\x7f\x01",
     "nul\0inside",
     "x" * 70_000,
+    "".join(map(str, range(10_000))),  # what no engine makes small
 ]
 
 
