@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from datetime import timedelta
 from functools import lru_cache
 from uuid import UUID
@@ -40,6 +41,15 @@ def made(number: int, count: int) -> Letter:
         ),
         body=b"needle in common" if is_rare else b"common",
     )
+
+
+def lookups(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> int:
+    """How many times the index of texts is asked where a word begins in it."""
+    asked: list[str] = []
+    connection.set_trace_callback(asked.append)
+    work(connection)
+    connection.set_trace_callback(None)
+    return sum("letter_texts_idx" in sql for sql in asked)
 
 
 @lru_cache
@@ -255,12 +265,32 @@ def test_groups_of_many_letters_are_found_by_going_through_them_once(monkeypatch
     assert [told for told in plans if told.startswith("SCAN l")] in (["SCAN l"], [])
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+WORDY: dict[str, Query] = {
+    "a common word of bodies": Text("common", Where.BODY),
+    "without a rare word of bodies": Not(Text("needle", Where.BODY)),
+    "a common word anywhere": Text("common", Where.ANYWHERE),
+    "a common word of bodies, of a source": And((Is(Field.SOURCE, "orders"), Text("common", Where.BODY))),
+}
+
+
+@pytest.mark.parametrize("question", WORDY)
+def test_who_goes_through_many_letters_looks_for_words_of_bodies_once(monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    monkeypatch.setattr(texts, "FEW", 3)
+
+    def look(connection: sqlite3.Connection) -> None:
+        assert groups.listed(connection, WORDY[question], GroupOrder.COUNT, 10, None, NOW).groups
+        assert len(finding.page(connection, WORDY[question], Order.NEAREST, 10, None, NOW).letters) == 10
+
+    # In each of the parts that the index has, and in the letters that are shown.
+    assert lookups(stored(MANY), look) < MANY / 10
+
+
+@pytest.mark.parametrize("question", QUESTIONS | WORDY)
 def test_a_purge_among_letters_that_are_known_looks_at_no_others(question: str) -> None:
     ids = [made(number, MANY).id for number in range(100, 120)]
 
     def look(connection: sqlite3.Connection) -> None:
-        plan = planned_among(ids, QUESTIONS[question], NOW)
+        plan = planned_among(ids, (QUESTIONS | WORDY)[question], NOW)
         table.oldest(connection, plan, micros(NOW), 100)
 
     assert steps(stored(MANY), look) <= 3 * steps(stored(FEW), look)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.backends.sqlite.plan import planned
-from redrive.backends.sqlite.query import DATA, Condition
+from redrive.backends.sqlite.query import DATA, Condition, compiled_for_few
 from redrive.backends.sqlite.rows import filled, marks, pieces
 from redrive.model.census import STORED, GroupChange, Scope, scope_of
 from redrive.model.hours import HOUR, SHOWN, growth
@@ -263,7 +263,7 @@ class _Scanned:
     def __init__(self, connection: sqlite3.Connection, query: Query, hour: int, now: datetime) -> None:
         self._connection = connection
         self._plan = planned(connection, query, now, None)
-        self._condition, self._parameters = self._plan.condition, self._plan.parameters
+        self._each = compiled_for_few(query, now)
         self._hour = hour
         self._moment = micros(now)
         self._hours: dict[str, list[int]] = {}
@@ -282,10 +282,10 @@ class _Scanned:
             SELECT l.fingerprint AS fingerprint, count(*) AS count, min(l.dead_lettered_at) AS first_seen,
                 max(l.dead_lettered_at) AS last_seen, {statuses}, {grown} AS growth,
                 group_concat(CASE WHEN {lately} THEN (l.dead_lettered_at - {first}) / {HOUR} END) AS hours
-            FROM {self._plan.source} WHERE {self._condition} GROUP BY +l.fingerprint
+            FROM {self._plan.source} WHERE {self._plan.condition} GROUP BY +l.fingerprint
         """
         rows = []
-        found = _cut(self._connection, source, self._parameters, f"hours, {_KEPT}", _LISTED_BY[order], limit, last)
+        found = _cut(self._connection, source, self._plan.parameters, f"hours, {_KEPT}", _LISTED_BY[order], limit, last)
         for key, hours, name, *known in found:
             rows.append(Row.read(key, name, *known))
             came = Counter((hours or "").split(","))
@@ -294,11 +294,12 @@ class _Scanned:
 
     def statuses(self, rows: Sequence[Row]) -> dict[str, Counter[str]]:
         found = _stored(rows)
+        condition, parameters = self._each
         sql = f"""
             SELECT l.fingerprint, l.status, count(*) FROM claims h CROSS JOIN letters l ON l.seq = h.seq
-            WHERE h.until > ? AND {self._condition} GROUP BY 1, 2
+            WHERE h.until > ? AND {condition} GROUP BY 1, 2
         """
-        for held in self._connection.execute(sql, [self._moment, *self._parameters]):
+        for held in self._connection.execute(sql, [self._moment, *parameters]):
             _retried(found, *held)
         return found
 
@@ -306,7 +307,7 @@ class _Scanned:
         return {name: self._hours[name] for name in names}
 
     def latest(self, rows: Sequence[Row]) -> list[bytes]:
-        return _latest(self._connection, rows, self._condition, self._parameters)
+        return _latest(self._connection, rows, *self._each)
 
 
 def _most(grown: Mapping[str, int], limit: int, last: LastGroup | None) -> list[tuple[int, str]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from redrive.backends.sqlite import texts
-from redrive.backends.sqlite.query import INDEXED, compiled
+from redrive.backends.sqlite.query import INDEXED, compiled, compiled_for_few
 from redrive.backends.sqlite.rows import filled, marks
 from redrive.model.query import And, Field, Is, Op, Or, Query, Text, conjuncts, last_name
 from redrive.model.status import Status
@@ -85,6 +85,9 @@ def planned(connection: sqlite3.Connection, query: Query, now: datetime, along: 
     numbers = _Numbers(connection, query, rare)
     known = [(number, place) for place, part in enumerate(parts) if (number := numbers.of(part)) is not None]
     number, place = min(known, default=(few + 1, 0))
+    if along is None and number > few:
+        # Whoever goes through many letters looks for a phrase once, and not in each.
+        rare |= texts.behind(query)
     if known and along is not Field.UPDATED_AT and _is_value(part := parts[place]):
         return Plan(*compiled(query, now, rare=rare), _INDEX[part.field])
     if number <= few:
@@ -98,7 +101,7 @@ def planned(connection: sqlite3.Connection, query: Query, now: datetime, along: 
 def planned_among(ids: Sequence[UUID], query: Query, now: datetime) -> Plan:
     """How to find those of these letters that match."""
     keys = [id.bytes for id in ids]
-    condition, parameters = compiled(query, now, by=())
+    condition, parameters = compiled_for_few(query, now)
     return Plan(f"l.id IN ({marks(len(keys))}) AND {condition}", [*filled(keys), *parameters], None)
 
 

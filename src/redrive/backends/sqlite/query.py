@@ -121,6 +121,11 @@ def compiled(
             assert_never(query)
 
 
+def compiled_for_few(query: Query, now: datetime) -> Condition:
+    """The same for a few letters that are at hand: all is looked for in each, and no index is of use."""
+    return compiled(query, now, rare=(), by=())
+
+
 def matching(text: Text) -> Condition | None:
     """The numbers of the letters that have a phrase, by the indexes of words; None when it has no word."""
     found = words(text.phrase)

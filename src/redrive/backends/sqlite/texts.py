@@ -39,6 +39,11 @@ def rare(connection: sqlite3.Connection, query: Query) -> frozenset[Text]:
     return frozenset(text for text in _texts(query) if _is_rare(connection, text))
 
 
+def behind(query: Query) -> frozenset[Text]:
+    """Those of the question's phrases that are looked for in what is indexed behind."""
+    return frozenset(text for text in _texts(query) if text.where is not Where.MESSAGE)
+
+
 def _is_rare(connection: sqlite3.Connection, text: Text) -> bool:
     return has_at_most(connection, text, few(connection) if text.where is Where.MESSAGE else FEW)
 
