@@ -9,6 +9,11 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from redrive.backends.postgres.address import address
+from redrive.backends.postgres.database import Database
+from redrive.backends.postgres.query import Condition, likely
+from redrive.engine.housekeeper import tidied
+from redrive.model.errors import StoreError
 from redrive.model.query import And, Field, Is, Order, Query, Text
 from redrive.model.texts import Where
 from redrive.testing import START, failure, letter
@@ -76,6 +81,10 @@ def test_of_many_letters_that_are_not_indexed_yet_it_is_told_about_how_many(url:
 
                 await until(is_known)
                 assert abs((await letters.tidy(0)).texts - 12000) < 600
+                # However late it tells how many are left: who goes on until nothing is left does not give up.
+                first, left = await tidied(letters)
+                assert (first.texts > 5000, left.texts) == (True, 0)
+                assert await told() == 0
         finally:
             await connection.close()
 
@@ -83,19 +92,69 @@ def test_of_many_letters_that_are_not_indexed_yet_it_is_told_about_how_many(url:
 
 
 @pytest.mark.parametrize("also", [None, SAME_ERROR, FROM_BILLS])
+@pytest.mark.parametrize("where", [Where.BODY, Where.ANYWHERE])
 @pytest.mark.parametrize("count", [3, 250])
-def test_a_page_has_all_with_a_word_in_their_bodies_be_they_few_or_many(url: str, count: int, also: Query | None) -> None:
+def test_a_page_has_all_with_a_word_in_their_bodies_be_they_few_or_many(
+    url: str, count: int, where: Where, also: Query | None
+) -> None:
     wanted = [letter(f"wanted {number}", source="bills", body=b'{"bird": "heron"}') for number in range(count)]
     others = [letter(f"other {number}", source="bills", body=b'{"bird": "wren"}') for number in range(10)]
-    text = Text("heron", Where.BODY)
+    if where is Where.ANYWHERE:
+        wanted += [letter(f"told {number}", source="bills", failure=failure(message="a heron")) for number in range(count // 2)]
+        wanted.append(letter("both", source="bills", body=b"heron", failure=failure(message="a heron")))
+    text = Text("heron", where)
 
     async def story() -> None:
         async with used(url) as letters:
             await letters.put([*wanted, *others], now=START)
             while await letters.tidy():
                 pass
-            page = await letters.find(text if also is None else And((also, text)), limit=300)
+            query = text if also is None else And((also, text))
+            page = await letters.find(query, limit=400)
             assert sorted(one.source_id for one in page.letters) == sorted(one.source_id for one in wanted)
+            assert await letters.count(query) == len(wanted)
+            gone = await letters.purge(query, among=[one.id for one in [*wanted[:5], *others]])
+            assert sorted(one.source_id for one in gone) == sorted(one.source_id for one in wanted[:5])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("where", [Where.BODY, Where.TRACEBACK, Where.ANYWHERE])
+def test_texts_of_a_few_letters_are_looked_into_and_no_others(url: str, namespace: str, where: Where) -> None:
+    """Left to itself the planner goes through all texts, as soon as the few are a thousand."""
+    made = [letter(str(number)) for number in range(300)]
+
+    async def story() -> None:
+        async with used(url) as letters:
+            await letters.put(made, now=START)
+        connection = await asyncpg.connect(os.environ["REDRIVE_TEST_POSTGRES"])
+        try:
+            await connection.execute(
+                f"INSERT INTO {namespace}.texts SELECT gen_random_uuid(), ' heron ', ' heron ' FROM generate_series(1, 5000)"
+            )
+            await connection.execute(f"ANALYZE {namespace}.letters, {namespace}.texts")
+            condition = Condition(namespace, Text("heron", where), None, is_for_few=True)
+            few = f"(SELECT l.* FROM {namespace}.letters l ORDER BY l.dead_lettered_at LIMIT 2000) l"
+            plan = await connection.fetch(f"EXPLAIN SELECT 1 FROM {few} WHERE {likely(condition.sql)}", *condition.arguments)
+            (look,) = (line for (line,) in plan if " on texts " in line)
+            assert "Index Scan using texts_pkey" in look
+        finally:
+            await connection.close()
+
+    asyncio.run(story())
+
+
+def test_who_goes_through_texts_by_their_index_leaves_nothing_behind_in_the_session(url: str) -> None:
+    async def story() -> None:
+        database = Database(address(url.partition(":")[2] + "&pool=1"))
+        try:
+            for is_of_texts, expected in ((True, "off"), (False, "on")):
+                assert await database.read("SHOW enable_seqscan", is_of_texts=is_of_texts) == [(expected,)]
+            with pytest.raises(StoreError):
+                await database.read("SELECT 1 / 0", is_of_texts=True)
+            assert await database.read("SHOW enable_seqscan") == [("on",)]
+        finally:
+            await database.close()
 
     asyncio.run(story())
 

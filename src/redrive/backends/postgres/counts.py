@@ -75,7 +75,7 @@ class Counts:
 
     async def _counted(self, sql: str, condition: Condition) -> Counter[Any]:
         found: Counter[Any] = Counter()
-        for value, count in await self._database.read(sql, *condition.arguments):
+        for value, count in await self._database.read(sql, *condition.arguments, is_of_texts=condition.is_of_texts):
             if count:
                 found[value] += count
         return found

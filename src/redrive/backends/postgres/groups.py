@@ -15,7 +15,7 @@ from redrive.model.census import scope_of
 from redrive.model.hours import HOUR, SHOWN
 from redrive.model.instant import instant
 from redrive.model.paging import LastGroup, group, group_page
-from redrive.model.query import Group, GroupOrder, GroupPage, Query
+from redrive.model.query import Group, GroupOrder, GroupPage, Query, looks_behind
 from redrive.model.status import Status
 from redrive.model.stored import FailureLine, Headline, headline
 
@@ -35,13 +35,12 @@ class Groups:
         """A page of groups; `hour` is the last that is shown."""
         scope = scope_of(query)
         if scope is None or not scope.is_of_groups:
-            return await self._page(*self._counted(query, order, limit, last, hour, now), order, limit, hour)
+            sql, arguments = self._counted(query, order, limit, last, hour, now)
+            rows = await self._database.read(sql, *arguments, is_of_texts=looks_behind(query))
+            return _page(rows, order, limit, hour)
         kept = KeptGroups(self._database.tables, scope, order, limit + 1, last, hour, now)
-        return await self._page(*kept.statement(), order, limit, hour)
-
-    async def _page(self, sql: str, arguments: Sequence[object], order: GroupOrder, limit: int, hour: int) -> GroupPage:
-        rows = await self._database.read(sql, *arguments)
-        return group_page([_group(row, hour) for row in rows], limit, order, hour)
+        sql, arguments = kept.statement()
+        return _page(await self._database.read(sql, *arguments), order, limit, hour)
 
     def _counted(
         self, query: Query, order: GroupOrder, limit: int, last: LastGroup | None, hour: int, now: int | None
@@ -77,6 +76,10 @@ class Groups:
             FROM listed g CROSS JOIN LATERAL ({latest(schema, each.sql)}) l ORDER BY g.value DESC, g.fingerprint DESC
         """
         return sql, each.arguments
+
+
+def _page(rows: Sequence[Mapping[str, Any]], order: GroupOrder, limit: int, hour: int) -> GroupPage:
+    return group_page([_group(row, hour) for row in rows], limit, order, hour)
 
 
 def _group(row: Mapping[str, Any], hour: int) -> Group:

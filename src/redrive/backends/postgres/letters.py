@@ -181,7 +181,7 @@ class PostgresLetters:
     async def purge(
         self, query: Query, *, limit: int = 1000, among: Sequence[UUID] | None = None, now: datetime | None = None
     ) -> list[Letter]:
-        condition = self._condition(query, now)
+        condition = Condition(self._schema, query, _micros(now), is_for_few=among is not None)
         wanted = (
             condition.sql if among is None else f"{condition.sql} AND l.id = ANY ({condition.parameter(list(among))}::uuid[])"
         )

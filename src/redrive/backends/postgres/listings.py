@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.query import Condition, is_anywhere, likely, narrowest, told_by_index
+from redrive.backends.postgres.query import Condition, few_with, is_anywhere, likely, narrowest
 from redrive.model.cursor import cursor
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by, page
@@ -58,18 +58,16 @@ class Listings:
         return page(found, limit, order, unsearched=unsearched)
 
     async def _few(self, parts: Sequence[Query]) -> list[UUID] | None:
-        """The letters whose message has a phrase that all must have, where these are few: an index of words finds them at once.
+        """The letters that have a phrase that all must have, where these are few: an index of words finds them at once.
 
         The planner would rather put several indexes together, as large as they may be. Where the phrase is all that is asked for, it
-        does well.
+        does well, but for one that may be anywhere.
         """
-        for part in parts if len(parts) > 1 else ():
-            if isinstance(part, Text) and (told := told_by_index(part)):
-                # The newest first: of a common phrase that is by their age, and soon over.
-                some = f"SELECT l.id FROM {self._schema}.letters l WHERE {told} ORDER BY l.dead_lettered_at DESC, l.id DESC LIMIT {_FEW}"
+        for part in parts:
+            if isinstance(part, Text) and (len(parts) > 1 or is_anywhere(part)) and (some := few_with(self._schema, part, _FEW)):
                 ids = [id for (id,) in await self._database.read(some)]
                 if len(ids) < _FEW:
-                    return ids
+                    return list(dict.fromkeys(ids))
         return None
 
     async def _looked_at(
@@ -125,7 +123,7 @@ class Listings:
             f"SELECT n.* FROM (SELECT {columns} FROM {self._schema}.letters l WHERE {condition.sql}) n WHERE {wanted}"
             f" ORDER BY n.far, n.dead_lettered_at DESC, n.id DESC LIMIT {limit + 1}"
         )
-        rows = await self._database.read(sql, *condition.arguments)
+        rows = await self._database.read(sql, *condition.arguments, is_of_texts=condition.is_of_texts)
         letters = tuple(_as_seen(is_leased, data) for is_leased, data, *_ in rows[:limit])
         if not letters or len(rows) <= limit:
             return Page(letters=letters, unsearched=unsearched)

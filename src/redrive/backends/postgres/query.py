@@ -13,7 +13,7 @@ from redrive.backends.postgres.rows import plain
 from redrive.backends.postgres.terms import length, term, terms
 from redrive.model.errors import BadSettings, Unsupported
 from redrive.model.instant import micros
-from redrive.model.query import And, At, Field, Has, Is, Not, Op, Or, Query, Text, conjuncts, last_name, phrases
+from redrive.model.query import And, At, Field, Has, Is, Not, Op, Or, Query, Text, conjuncts, last_name, looks_behind, phrases
 from redrive.model.spelling import spelled
 from redrive.model.status import Status
 from redrive.model.texts import IN_BODY, IN_TRACEBACK, NOWHERE, Where
@@ -44,10 +44,12 @@ class Condition:
     ) -> None:
         """`is_for_few`: asked of a few letters that are at hand, where no index is of use."""
         self._schema = schema
+        self._is_for_few = is_for_few
         self.now = f"(SELECT {CLOCK})" if now is None else str(now)
         self.is_leased = f"EXISTS (SELECT 1 FROM {schema}.claims c WHERE c.id = l.id AND c.until > {self.now})"
         self.seen_status = f"CASE WHEN {self.is_leased} THEN 'retrying' ELSE l.status END"
         """A letter's status as people see it."""
+        self.is_of_texts = looks_behind(query)
         self.arguments: list[Any] = [*behind]
         self.sql = self._compiled(query, is_must=not is_for_few)
 
@@ -120,12 +122,12 @@ class Condition:
         return begins if len(plain(value)) < _INDEXED else f"({begins} AND {likely(f'l.{column} = {place}')})"
 
     def _found(self, text: Text, *, is_must: bool) -> str:
-        told, behind = _has("l.words", text.phrase), self._behind(text)
+        told, behind = _has("l.words", text.phrase), _behind(text)
         match text.where:
             case Where.MESSAGE:
                 return told
             case Where.TRACEBACK | Where.BODY:
-                return f"EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {behind})"
+                return self._is_behind(behind)
             case Where.ANYWHERE if is_must:
                 # No index helps with either this or that of two tables; two lists of ids do.
                 return (
@@ -133,17 +135,14 @@ class Condition:
                     f" UNION ALL SELECT t.id FROM {self._schema}.texts t WHERE {behind})"
                 )
             case Where.ANYWHERE:
-                return f"({told} OR EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {behind}))"
+                return f"({told} OR {self._is_behind(behind)})"
 
-    def _behind(self, text: Text) -> str:
-        """Is the phrase in what is indexed behind, of `texts t`?"""
-        match text.where:
-            case Where.TRACEBACK:
-                return _has("t.traceback", text.phrase)
-            case Where.BODY:
-                return _has("t.body", text.phrase)
-            case _:
-                return f"({_has('t.traceback', text.phrase)} OR {_has('t.body', text.phrase)})"
+    def _is_behind(self, condition: str) -> str:
+        """Does what is indexed behind of a letter meet a condition on `texts t`?"""
+        if self._is_for_few:
+            # For a thousand letters the planner would rather look for all that meet it, in all texts.
+            return f"coalesce((SELECT {condition} FROM {self._schema}.texts t WHERE t.id = l.id), false)"
+        return f"EXISTS (SELECT 1 FROM {self._schema}.texts t WHERE t.id = l.id AND {condition})"
 
     def _distance(self, text: Text) -> str:
         steps = []
@@ -172,9 +171,21 @@ def likely(condition: str) -> str:
     return f"coalesce({condition}, false)"
 
 
-def told_by_index(text: Text) -> str:
-    """The condition that a message has this phrase; nothing where that is not all that is asked, or no index is of use."""
-    return _has("l.words", text.phrase) if text.where is Where.MESSAGE and words(text.phrase) else ""
+def few_with(schema: str, text: Text, most: int) -> str:
+    """A statement that gives the ids of letters that have this phrase, and no more than it takes to know that they are many; nothing where no index
+    tells of all of them."""
+    if not words(text.phrase):
+        return ""
+    match text.where:
+        case Where.MESSAGE:
+            # The newest first: of a common phrase that is by their age, and soon over.
+            newest = f"ORDER BY l.dead_lettered_at DESC, l.id DESC LIMIT {most}"
+            return f"SELECT l.id FROM {schema}.letters l WHERE {_has('l.words', text.phrase)} {newest}"
+        case Where.ANYWHERE:
+            told = f"SELECT w.id FROM {schema}.letters w WHERE {_has('w.words', text.phrase)} LIMIT {most}"
+            return f"({told}) UNION ALL (SELECT t.id FROM {schema}.texts t WHERE {_behind(text)} LIMIT {most})"
+        case Where.TRACEBACK | Where.BODY:
+            return ""
 
 
 _NARROWEST = (Field.GROUP, Field.ERROR, Field.SOURCE, Field.STATUS)
@@ -197,6 +208,17 @@ def is_anywhere(query: Query) -> bool:
             return any(map(is_anywhere, parts))
         case _:
             return False
+
+
+def _behind(text: Text) -> str:
+    """Is the phrase in what is indexed behind, of `texts t`?"""
+    match text.where:
+        case Where.TRACEBACK:
+            return _has("t.traceback", text.phrase)
+        case Where.BODY:
+            return _has("t.body", text.phrase)
+        case _:
+            return f"({_has('t.traceback', text.phrase)} OR {_has('t.body', text.phrase)})"
 
 
 def _has(column: str, phrase: str) -> str:
