@@ -8,9 +8,9 @@ CREATE TABLE {schema}.keys (
     born bigint NOT NULL
 );
 
--- Make partitions that are not there yet; answers with those that somebody who reads or writes keeps from being made right now. Nobody who writes
--- waits for it: to attach a table locks the others' alone, and only for as long as is waited here. One that cannot be made is no loss: its letters
--- go to the others.
+-- Make partitions that are not there yet; answers with those that somebody who reads or writes keeps from being made right now. The table as a whole
+-- is locked meanwhile, so it is not waited for: who writes a letter waits no longer than this does. To attach a table made aside would lock the others'
+-- alone, but then whoever had just found that a letter goes there would be refused. One that cannot be made is no loss: its letters go to the others.
 CREATE FUNCTION {schema}.make_months(names text[], begins bigint[], ends bigint[]) RETURNS text[] LANGUAGE plpgsql
     SET lock_timeout = '20ms'
 AS $$
@@ -20,14 +20,12 @@ BEGIN
     FOR number IN 1 .. cardinality(names) LOOP
         BEGIN
             IF to_regclass('{schema}.' || names[number]) IS NULL THEN
+                LOCK TABLE ONLY {schema}.letters IN ACCESS EXCLUSIVE MODE;
                 -- Of those who make the same month, one.
-                LOCK TABLE ONLY {schema}.letters IN SHARE UPDATE EXCLUSIVE MODE;
-            END IF;
-            IF to_regclass('{schema}.' || names[number]) IS NULL THEN
-                EXECUTE format('CREATE TABLE {schema}.%I (LIKE {schema}.letters INCLUDING DEFAULTS INCLUDING STORAGE) {gently}', names[number]);
-                PERFORM {schema}.compress(names[number], 'data', 'words');
-                EXECUTE format('ALTER TABLE {schema}.letters ATTACH PARTITION {schema}.%I FOR VALUES FROM (%s) TO (%s)',
-                    names[number], begins[number], ends[number]);
+                IF to_regclass('{schema}.' || names[number]) IS NULL THEN
+                    EXECUTE format('CREATE TABLE {schema}.%I PARTITION OF {schema}.letters FOR VALUES FROM (%s) TO (%s) {gently}',
+                        names[number], begins[number], ends[number]);
+                END IF;
             END IF;
         EXCEPTION
             WHEN lock_not_available OR deadlock_detected THEN
