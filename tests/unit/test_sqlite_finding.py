@@ -9,17 +9,20 @@ from functools import lru_cache
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.backends.sqlite import changing, finding, groups, table, texts, upkeep
+from redrive.backends.sqlite import changing, finding, groups, sifting, table, texts, upkeep
 from redrive.backends.sqlite.plan import Along, planned, planned_among
 from redrive.model.instant import instant, micros
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, listed_by
-from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Query, Text
+from redrive.model.query import EVERYTHING, And, Field, GroupOrder, Is, Not, Op, Or, Order, Query, Text, matches
 from redrive.model.status import Status
 from redrive.model.texts import Where
 from redrive.testing import START, failure, letter
+from redrive.testing.kit import strategies
 from tests.unit.sqlite_use import filled, steps
 
 FEW, MANY = 400, 4000
@@ -283,6 +286,71 @@ def test_who_goes_through_many_letters_looks_for_words_of_bodies_once(monkeypatc
 
     # In each of the parts that the index has, and in the letters that are shown.
     assert lookups(stored(MANY), look) < MANY / 10
+
+
+NOBODY: dict[str, Query] = {
+    "without a word that all bodies have": Not(Text("common", Where.BODY)),
+    "without a word that all letters have": Not(Text("common", Where.ANYWHERE)),
+    "with it and without it": And((Text("common", Where.BODY), Not(Text("common", Where.BODY)))),
+    "without it, and with it or of another source": And(
+        (Not(Text("common", Where.BODY)), Or((Text("common", Where.ANYWHERE), Is(Field.SOURCE, "nobody"))))
+    ),
+}
+
+
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.UPDATED])
+@pytest.mark.parametrize("question", NOBODY)
+def test_that_nobody_is_without_a_common_word_is_known_without_looking_into_each(
+    monkeypatch: pytest.MonkeyPatch, question: str, order: Order
+) -> None:
+    monkeypatch.setattr(texts, "FEW", 3)
+
+    def look(connection: sqlite3.Connection) -> None:
+        assert not finding.page(connection, NOBODY[question], order, 10, None, NOW).letters
+
+    assert lookups(stored(MANY), look) < MANY / 10
+
+
+LEAVES = [
+    Text("common", Where.BODY),
+    Text("needle", Where.BODY),
+    Text("needle", Where.ANYWHERE),
+    Text("hay", Where.ANYWHERE),
+    Text("nothing", Where.TRACEBACK),
+    Text("hay"),
+    Is(Field.SOURCE, "rare"),
+    Is(Field.STATUS, "pending"),
+    Is(Field.GROUP, "group 7"),
+]
+
+
+@strategies.effort(60)
+@given(
+    st.recursive(
+        st.sampled_from(LEAVES),
+        lambda inner: (
+            inner.map(Not)
+            | st.lists(inner, min_size=2, max_size=3).map(tuple).flatmap(lambda parts: st.sampled_from([And(parts), Or(parts)]))
+        ),
+        max_leaves=6,
+    ),
+    st.sampled_from([Order.NEWEST, Order.OLDEST, Order.UPDATED]),
+    st.sampled_from([1, 7, 300]),
+)
+def test_pages_of_words_that_many_have_are_those_that_the_question_means(query: Query, order: Order, limit: int) -> None:
+    connection, wanted = stored(FEW), {made(number, FEW).id for number in range(FEW) if matches(query, made(number, FEW))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "FEW", 3)
+        patch.setattr(sifting, "_LEAST", 8)
+        patch.setattr(sifting, "_TIMES", 1)
+        found, after = [], None
+        while True:
+            page = finding.page(connection, query, order, limit, after, NOW)
+            found += [one.id for one in page.letters]
+            if (after := page.next) is None or len(found) > 20 * limit:
+                break
+    assert len(set(found)) == len(found)
+    assert set(found) == wanted if after is None else set(found) < wanted
 
 
 @pytest.mark.parametrize("question", QUESTIONS | WORDY)

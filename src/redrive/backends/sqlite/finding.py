@@ -44,13 +44,13 @@ def _along(
     connection: sqlite3.Connection, query: Query, order: Order, limit: int, after: str | None, now: datetime
 ) -> tuple[str, list[Any]]:
     """A statement that gives the numbers of the letters of a page in an order that there is an index of."""
-    rest, phrases = sifting.parted(connection, query)
+    rest, parts = sifting.parted(connection, query)
     by = listed_by(order)
     along = Along(planned(connection, rest, now, Field(by)), f"l.{by}", "DESC" if is_newest_first(order) else "ASC")
     last = None if (one := last_letter(after, order)) is None else (one[0], one[1].bytes)
-    if not phrases:
+    if not parts:
         return along.numbers(last, limit)
-    return "SELECT value AS seq FROM json_each(?) LIMIT -1", [listed(sifting.sifted(connection, phrases, along, last, limit))]
+    return "SELECT value AS seq FROM json_each(?) LIMIT -1", [listed(sifting.sifted(connection, parts, along, last, limit, now))]
 
 
 def _nearest(connection: sqlite3.Connection, query: Query, limit: int, after: str | None, now: datetime) -> tuple[str, list[Any]]:

@@ -1,17 +1,18 @@
 """Words of tracebacks and bodies that many letters have: letters are gone through in their order, many at a time, and the index of texts is
-asked once for all of these. To ask it for one letter alone takes as long as for a thousand."""
+asked once for all of these. To ask it for one letter alone takes as long as for a thousand, and a page may be of those that have a word not."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from redrive.backends.sqlite import texts
 from redrive.backends.sqlite.plan import Along, Key
-from redrive.backends.sqlite.query import SEARCHED, in_texts
+from redrive.backends.sqlite.query import SEARCHED, compiled_for_few, in_texts
 from redrive.backends.sqlite.rows import listed
-from redrive.model.query import And, Query, Text, conjuncts
+from redrive.model.query import And, Not, Or, Query, Text, conjuncts, looks_behind
 from redrive.model.texts import Where
 from redrive.model.words import needle
 
@@ -23,30 +24,58 @@ _GAP = 2000
 """Letters in a row that are not meant, and yet are passed over more quickly than the index is asked anew behind them."""
 
 
-def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Text]]:
-    """What a question asks besides, and the phrases in texts that many letters have: all of them must hold."""
-    behind = [part for part in conjuncts(query) if isinstance(part, Text) and part.where is not Where.MESSAGE]
-    common = [text for text in behind if not texts.has_at_most(connection, text, texts.few(connection))]
+def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Query]]:
+    """What a question asks besides, and its parts that have phrases in texts that many letters have: all of them must hold."""
+    most = texts.few(connection)
+    common = [
+        part for part in conjuncts(query) if any(not texts.has_at_most(connection, text, most) for text in texts.behind(part))
+    ]
     return (And(tuple(part for part in conjuncts(query) if part not in common)), common) if common else (query, [])
 
 
-def sifted(connection: sqlite3.Connection, phrases: Sequence[Text], along: Along, last: Key | None, limit: int) -> list[int]:
-    """The numbers of those that come next behind the last one and have all phrases."""
-    if any(text.where is not Where.ANYWHERE for text in phrases):
+def sifted(
+    connection: sqlite3.Connection, parts: Sequence[Query], along: Along, last: Key | None, limit: int, now: datetime
+) -> list[int]:
+    """The numbers of those that come next behind the last one and meet all parts."""
+    if any(isinstance(part, Text) and part.where is not Where.ANYWHERE for part in parts):
         along = along._replace(plan=along.plan._replace(condition=f"{along.plan.condition} AND {SEARCHED}"))
     found: list[int] = []
     size = max(_LEAST, _TIMES * limit)
     while True:
         numbers, parameters = along.numbers(last, size)
         some = _numbers(connection, f"SELECT group_concat(seq) FROM ({numbers})", parameters)
-        meant = frozenset(some)
-        for text in phrases:
-            meant &= _having(connection, text, meant)
+        meant = _meeting(connection, And(tuple(parts)), frozenset(some), now)
         found += [number for number in some if number in meant]
         if len(found) >= limit or len(some) < size:
             return found[:limit]
         last = along.key(connection, some[-1])
         size = min(2 * size, _MOST)
+
+
+def _meeting(connection: sqlite3.Connection, query: Query, numbers: frozenset[int], now: datetime) -> frozenset[int]:
+    """Those of these letters that a question means."""
+    if not numbers:
+        return numbers
+    if not looks_behind(query):
+        condition, parameters = compiled_for_few(query, now)
+        sql = f"SELECT group_concat(l.seq) FROM json_each(?) CROSS JOIN letters l ON l.seq = value WHERE {condition}"
+        return frozenset(_numbers(connection, sql, [listed(numbers), *parameters]))
+    match query:
+        case Text():
+            return numbers & _having(connection, query, numbers)
+        case Not(part=part):
+            return numbers - _meeting(connection, part, numbers, now)
+        case And(parts=parts):
+            for part in parts:
+                numbers = _meeting(connection, part, numbers, now)
+            return numbers
+        case Or(parts=parts):
+            found: frozenset[int] = frozenset()
+            for part in parts:
+                found |= _meeting(connection, part, numbers - found, now)
+            return found
+        case _:
+            raise AssertionError(query)
 
 
 def _having(connection: sqlite3.Connection, text: Text, numbers: Collection[int]) -> set[int]:
