@@ -326,14 +326,7 @@ LEAVES = [
 
 @strategies.effort(60)
 @given(
-    st.recursive(
-        st.sampled_from(LEAVES),
-        lambda inner: (
-            inner.map(Not)
-            | st.lists(inner, min_size=2, max_size=3).map(tuple).flatmap(lambda parts: st.sampled_from([And(parts), Or(parts)]))
-        ),
-        max_leaves=6,
-    ),
+    strategies.nested(st.sampled_from(LEAVES)),
     st.sampled_from([Order.NEWEST, Order.OLDEST, Order.UPDATED]),
     st.sampled_from([1, 7, 300]),
 )

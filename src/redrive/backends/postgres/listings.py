@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from redrive.backends.postgres.database import Database
-from redrive.backends.postgres.query import Condition, few_with, is_anywhere, likely, narrowest
+from redrive.backends.postgres.query import Condition, few_with, is_unsure, likely, narrowest
 from redrive.model.cursor import cursor
 from redrive.model.letter import Letter
 from redrive.model.paging import is_newest_first, last_letter, last_nearest, listed_by, page
@@ -18,8 +18,8 @@ from redrive.model.stored import restored
 
 _LOOK_AT = 400
 """Letters that are looked at one by one first, where the planner cannot know how many of them meet all of a question's parts."""
-_LOOK_ANYWHERE = 2000
-"""The same for a phrase that may be anywhere."""
+_LOOK_UNSURE = 2000
+"""The same where it cannot know that of one of the parts."""
 _FEW = 200
 """Letters that are looked up one by one."""
 
@@ -54,7 +54,8 @@ class Listings:
         found = await self._looked_at(query, parts, order, limit, last, now)
         if len(found) <= limit:
             condition = Condition(self._schema, query, now)
-            found = await self._listed(condition, f"{self._schema}.letters l WHERE {condition.sql}", order, limit, last)
+            source = f"{self._schema}.letters l WHERE {condition.sql}"
+            found = await self._listed(condition, source, order, limit, last, is_of_texts=is_unsure(query))
         return page(found, limit, order, unsearched=unsearched)
 
     async def _few(self, parts: Sequence[Query]) -> list[UUID] | None:
@@ -64,7 +65,7 @@ class Listings:
         does well, but for one that may be anywhere.
         """
         for part in parts:
-            if isinstance(part, Text) and (len(parts) > 1 or is_anywhere(part)) and (some := few_with(self._schema, part, _FEW)):
+            if isinstance(part, Text) and (len(parts) > 1 or is_unsure(part)) and (some := few_with(self._schema, part, _FEW)):
                 ids = [id for (id,) in await self._database.read(some)]
                 if len(ids) < _FEW:
                     return list(dict.fromkeys(ids))
@@ -78,8 +79,8 @@ class Listings:
         The planner takes parts of a question for independent of each other, and so those that meet all of them for so few that it
         would rather find and sort them all. Mostly one error comes from one source and says the same: then a page is found soon.
         """
-        if is_anywhere(query):
-            many, first = _LOOK_ANYWHERE, None
+        if is_unsure(query):
+            many, first = _LOOK_UNSURE, None
         elif len(parts) > 1:
             many, first = _LOOK_AT, narrowest(query)
         else:
@@ -98,6 +99,7 @@ class Listings:
         last: tuple[int, UUID] | None,
         *,
         among: int | None = None,
+        is_of_texts: bool = False,
     ) -> list[Letter]:
         """One letter more than the limit in this order, behind the last one; of so many of the source only, or of all."""
         column = listed_by(order)
@@ -108,7 +110,7 @@ class Listings:
             source += f" AND (l.{column}, l.id) {beyond} ({at}::bigint, {id}::uuid)"
         if among is not None:
             source = f"({source} {ordered} {among}) l WHERE {likely(condition.sql)}"
-        return await self._seen(condition, f"{source} {ordered} {limit + 1}")
+        return await self._seen(condition, f"{source} {ordered} {limit + 1}", is_of_texts=is_of_texts)
 
     async def _nearest(self, query: Query, limit: int, after: str | None, now: int | None, unsearched: int) -> Page:
         condition = Condition(self._schema, query, now)
@@ -132,9 +134,10 @@ class Listings:
         goes_on = cursor((Order.NEAREST, far, at.to_bytes(8, signed=True) + id.bytes))
         return Page(letters=letters, next=goes_on, unsearched=unsearched)
 
-    async def _seen(self, condition: Condition, source: str) -> list[Letter]:
+    async def _seen(self, condition: Condition, source: str, *, is_of_texts: bool = False) -> list[Letter]:
         sql = f"SELECT {condition.is_leased}, l.data FROM {source}"
-        return [_as_seen(is_leased, data) for is_leased, data in await self._database.read(sql, *condition.arguments)]
+        rows = await self._database.read(sql, *condition.arguments, is_of_texts=is_of_texts)
+        return [_as_seen(is_leased, data) for is_leased, data in rows]
 
 
 def _as_seen(is_leased: bool, data: bytes) -> Letter:

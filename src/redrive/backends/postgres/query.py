@@ -199,15 +199,16 @@ def narrowest(query: Query) -> Is | None:
     return parts[0] if parts else None
 
 
-def is_anywhere(query: Query) -> bool:
-    """Must a phrase be found anywhere in a letter? A common one is then found sooner by looking at some letters first."""
-    match query:
-        case Text(where=where):
-            return where is Where.ANYWHERE
-        case And(parts=parts):
-            return any(map(is_anywhere, parts))
-        case _:
-            return False
+def is_unsure(query: Query) -> bool:
+    """Does the question have a part of which the planner cannot tell how many letters meet it: a phrase that may be anywhere, or in texts of one that
+    need not be met? If they are many, they are found sooner by looking at some letters first."""
+    for part in conjuncts(query):
+        if isinstance(part, Text):
+            if part.where is Where.ANYWHERE:
+                return True
+        elif looks_behind(part):
+            return True
+    return False
 
 
 def _behind(text: Text) -> str:

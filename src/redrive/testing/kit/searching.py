@@ -13,7 +13,7 @@ from redrive.backends.memory.letters import MemoryLetters
 from redrive.model.amendment import Amendment
 from redrive.model.errors import Unsupported
 from redrive.model.letter import Letter
-from redrive.model.query import And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Order, Place, Query, Text
+from redrive.model.query import And, At, Field, Has, Is, JsonScalar, Not, Op, Or, Order, Place, Query, Text, matches
 from redrive.model.settlement import Failed
 from redrive.model.texts import Where
 from redrive.ports.inline import drive
@@ -22,6 +22,9 @@ from redrive.testing.kit.clerk import Clerk, Kit, needs
 from redrive.testing.kit.samples import START, attempt, failure, letter
 from redrive.testing.kit.strategies import effort
 
+_SAID = ["a heron", "a heron in common reeds", "common reeds", ""]
+_ASKED: list[Query] = [Text(phrase, where) for phrase in ("heron", "common reeds", "wren") for where in Where]
+_ASKED += [Is(Field.SOURCE, "bills"), Is(Field.GROUP, "group 1"), Is(Field.SOURCE_ID, "03")]
 _TOTAL = At(Place.BODY, ("order", "total"), 100, Op.GT)
 
 
@@ -93,6 +96,31 @@ class Searching(Kit):
         assert store.count(Not(query)) == 3 - len(expected)
         assert store.count(And((query, Is(Field.SOURCE_ID, "a")))) == ("a" in expected)
         assert store.find(query).unsearched == 0
+
+    def test_any_question_about_words_means_the_same_everywhere(self, store: Clerk) -> None:
+        letters = [
+            letter(
+                f"{number:02}",
+                source=("orders", "bills")[number % 3 == 0],
+                failure=failure("E", _SAID[number % 3], traceback=_SAID[number % 4], fingerprint=f"group {number % 5}"),
+                body=_SAID[number % 7 % 4].encode(),
+            )
+            for number in range(24)
+        ]
+        store.put(*letters)
+        store.tidy_all()
+        store.claim(what=(letters[0].id,))
+
+        @effort(15)
+        @given(strategies.nested(st.sampled_from(_ASKED)), st.sampled_from([Order.NEWEST, Order.OLDEST, Order.UPDATED]))
+        def means_the_same(query: Query, order: Order) -> None:
+            wanted = [one.source_id for one in letters if matches(query, one)]
+            assert sorted(one.source_id for one in store.all(query, order=order, limit=10)) == wanted
+            assert store.count(query) == len(wanted)
+            if store.capabilities.groups:
+                assert sum(group.count for group in store.all_groups(query, limit=4)) == len(wanted)
+
+        means_the_same()
 
     @pytest.mark.parametrize("length", [64, 65, 3000, 6000, 8000])
     @pytest.mark.parametrize("alphabet", ["0123456789abcdef", "αβγδεζηθικλμνξοπ", "𐐨𐐩𐐪𐐫𐐬𐐭𐐮𐐯"], ids=["hex", "greek", "deseret"])

@@ -282,12 +282,17 @@ def letters_with_documents() -> SearchStrategy[Letter]:
 
 def queries() -> SearchStrategy[Query]:
     """Any question, nested."""
+    return nested(comparisons())
+
+
+def nested(parts: SearchStrategy[Query]) -> SearchStrategy[Query]:
+    """Any question that is made of these."""
 
     def around(inner: SearchStrategy[Query]) -> SearchStrategy[Query]:
         parts = st.lists(inner, max_size=3).map(tuple)
         return st.builds(Not, inner) | st.builds(And, parts) | st.builds(Or, parts)
 
-    return st.recursive(comparisons(), around, max_leaves=4)
+    return st.recursive(parts, around, max_leaves=5)
 
 
 def claims(ids: Sequence[UUID] = POOL) -> SearchStrategy[Claim]:
