@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from redrive import (
+    AnswerLost,
     BadSettings,
     BodyTooLarge,
     Letter,
@@ -311,6 +312,44 @@ def test_what_cannot_be_replaced_stays_as_it_is() -> None:
     with pytest.raises(StoreFull):
         copied(source, target, overwrite=True)
     assert in_full(target) == (old,)
+
+
+@pytest.mark.parametrize(
+    ("verb", "moment", "error", "times"),
+    [
+        ("put", Moment.BEFORE, StoreUnavailable("busy"), 1),
+        ("put", Moment.BEFORE, StoreUnavailable("busy"), 2),
+        ("purge", Moment.AFTER, AnswerLost("no answer"), 1),
+    ],
+)
+def test_what_was_taken_out_to_be_replaced_goes_back_whatever_fails(
+    verb: str, moment: Moment, error: StoreError, times: int
+) -> None:
+    target = in_memory(letter("1", body=b"old"), letter("2", body=b"old"))
+    faulty = Faulty(target.letters)
+    faulty.lay(verb, moment, raising(error), times=times)
+    with pytest.raises(type(error)):
+        copied(in_memory(letter("1"), letter("2")), Side(letters=faulty), overwrite=True)
+    assert not faulty.waiting_faults
+    assert sorted(one.body for one in in_full(target)) == [b"old", b"old"]
+
+
+def test_what_was_taken_out_when_the_copy_is_cancelled_is_replaced() -> None:
+    source, target = in_memory(letter("1")), in_memory(letter("1", body=b"old"))
+    faulty = Faulty(target.letters)
+
+    async def story() -> None:
+        async def cancelled() -> None:
+            task.cancel()
+            await asyncio.sleep(0.01)
+
+        faulty.lay("put", Moment.BEFORE, cancelled)
+        task = asyncio.ensure_future(copy(source, Side(letters=faulty), overwrite=True))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+    assert in_full(target) == (letter("1"),)
 
 
 @pytest.mark.parametrize("batch", [1, 2])

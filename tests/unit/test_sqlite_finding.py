@@ -324,6 +324,13 @@ LEAVES = [
 ]
 
 
+def test_the_nearest_of_a_hundred_and_thirty_words_are_found() -> None:
+    """SQLite takes no more than 127 arguments for a function."""
+    query = Or(tuple(Text(f"word{number}", Where.ANYWHERE) for number in range(129)) + (Text("needle", Where.ANYWHERE),))
+    found = finding.page(stored(FEW), query, Order.NEAREST, 10, None, NOW).letters
+    assert {one.id for one in found} == {made(number, FEW).id for number in range(5)}
+
+
 @strategies.effort(60)
 @given(
     strategies.nested(st.sampled_from(LEAVES)),

@@ -34,7 +34,7 @@ def peak(connection: sqlite3.Connection) -> int:
     """How many bytes Python has at most while the letters are counted."""
     tracemalloc.start()
     try:
-        assert recount.miscounted(connection).miscounts == []
+        assert recount.miscounted(connection).differences.miscounts == []
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -51,11 +51,21 @@ def test_what_is_noted_of_right_counts_is_let_go_of_with_them() -> None:
         counts.fold(connection)
         assert counts.waiting(connection) == 0
         connection.execute("DELETE FROM letters WHERE source_id = '7'")
-        assert {one.kept - one.real for one in recount.miscounted(connection).miscounts} == {1}
+        assert {one.kept - one.real for one in recount.miscounted(connection).differences.miscounts} == {1}
         repaired = recount.miscounted(connection)
-        counts.note(connection, repaired.change)
+        counts.note(connection, repaired.differences.change)
         assert counts.waiting(connection) == 1
-        assert recount.miscounted(connection).miscounts == []
+        assert recount.miscounted(connection).differences.miscounts == []
+
+
+def test_of_two_who_put_counts_right_one_compares_them_anew() -> None:
+    with closing(filled(numbered(60))) as connection:
+        connection.execute("DELETE FROM letters WHERE source_id = '7'")
+        one, other = recount.miscounted(connection), recount.miscounted(connection)
+        assert one.differences.miscounts == other.differences.miscounts != []
+        assert recount.repaired(connection, [one, other]) == [True, False]
+        assert recount.repaired(connection, [other]) == [False]
+        assert recount.miscounted(connection).differences.miscounts == []
 
 
 def test_a_group_that_is_kept_without_any_letter_is_a_miscount() -> None:
@@ -63,9 +73,9 @@ def test_a_group_that_is_kept_without_any_letter_is_a_miscount() -> None:
         counts.fold(connection)
         connection.execute("INSERT INTO groups SELECT 'other', fingerprint, 0, 0, 0, 0, 1, 0, 0, 5, 5, hours FROM groups LIMIT 1")
         (name,) = connection.execute("SELECT fingerprint FROM groups WHERE namespace = 'other'").fetchone()
-        told = {one.what for one in recount.miscounted(connection).miscounts}
+        told = {one.what for one in recount.miscounted(connection).differences.miscounts}
         assert {f"group {name} of namespace other, {what}" for what in ("completed", "first seen", "last seen")} < told
         recount.repaired(connection, [recount.miscounted(connection)])
-        assert recount.miscounted(connection).miscounts == []
+        assert recount.miscounted(connection).differences.miscounts == []
         counts.fold(connection)
         assert connection.execute("SELECT count(*) FROM groups WHERE namespace = 'other'").fetchone() == (0,)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from redrive import Claim, Status, blocking
 from redrive.model.errors import StoreUnavailable
+from redrive.testing import letter
 
 
 def test_a_store_that_is_opened_twice_is_still_known_to_be_in_use(tmp_path: Path) -> None:
@@ -30,6 +33,19 @@ def test_a_store_that_is_opened_twice_is_still_known_to_be_in_use(tmp_path: Path
         elsewhere("dlq.capture('third', ValueError('bad'), source='orders')")
         dlq.capture("fourth", ValueError("bad"), source="orders")
         assert elsewhere("print(dlq.count())") == "4"
+
+
+def test_who_only_looks_waits_for_nobody_who_writes(tmp_path: Path) -> None:
+    """Not even to open the file."""
+    url = f"sqlite:{tmp_path / 'letters.db'}"
+    with blocking.open(url) as dlq:
+        dlq.letters.put([letter()])
+    with closing(sqlite3.connect(tmp_path / "letters.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with blocking.open(url) as dlq:
+            assert dlq.letters.count() == 1
+            assert dlq.letters.find().letters == (letter(),)
+        other.execute("ROLLBACK")
 
 
 def test_leases_end_although_the_clock_was_once_ahead(tmp_path: Path) -> None:

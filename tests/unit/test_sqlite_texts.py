@@ -15,6 +15,7 @@ from redrive.blocking import Letters
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.letter import Letter
 from redrive.model.query import EVERYTHING, And, Field, Is, Not, Order, Query, Text
+from redrive.model.status import Act, Status
 from redrive.model.texts import Where
 from redrive.testing import failure, letter
 
@@ -26,6 +27,31 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Letters]:
     monkeypatch.setattr(texts, "_FEW_GHOSTS", 3)
     with redrive.blocking.open(f"sqlite:{tmp_path / 'letters.db'}") as dlq:
         yield dlq.letters
+
+
+def test_large_texts_are_indexed_a_few_at_a_time(store: Letters) -> None:
+    """Who captures meanwhile waits for one step."""
+    large = b"heron " + bytes(700_000)
+    store.put([letter(str(number), body=large) for number in range(3)])
+    assert [store.tidy(10).texts for _ in range(3)] == [2, 1, 0]
+    store.amend([Amendment(id=letter(str(number)).id, body=large + b"!") for number in range(3)])
+    assert [store.tidy(10).texts for _ in range(3)] == [2, 1, 0]
+    assert store.count(Text("heron", Where.BODY)) == 3
+
+
+def test_a_body_that_stays_the_same_is_not_written_again(tmp_path: Path) -> None:
+    with redrive.blocking.open(f"sqlite:{tmp_path / 'letters.db'}") as dlq:
+        dlq.letters.put([letter(body=bytes(900_000))])
+    with redrive.blocking.open(f"sqlite:{tmp_path / 'letters.db'}") as dlq:
+        log = tmp_path / "letters.db-wal"
+        assert dlq.letters.amend([Amendment(id=letter().id, act=Act.ARCHIVE)]) == [Amended.DONE]
+        assert log.stat().st_size < 100_000
+        assert dlq.letters.amend([Amendment(id=letter().id, metadata={"seen": 1})]) == [Amended.DONE]
+        # What is equal need not be the same.
+        assert dlq.letters.amend([Amendment(id=letter().id, metadata={"seen": True})]) == [Amended.DONE]
+        (found,) = dlq.letters.get([letter().id])
+        assert found is not None
+        assert (found.status, found.metadata["seen"] is True) == (Status.ARCHIVED, True)
 
 
 class Book:

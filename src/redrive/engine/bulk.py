@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from redrive.engine.finish import to_its_end
 from redrive.engine.hold import body_refs
-from redrive.engine.walk import MOST, Stride, newest, up_to, walk
+from redrive.engine.walk import MOST, Stride, first_of, newest, up_to, walk
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.errors import AnswerLost, BadSettings, StoreError
 from redrive.model.letter import Letter
@@ -218,10 +218,11 @@ class _Sweep:
                 if len(free) < len(page):
                     self._count(held=len(page) - len(free))
                 while free:
-                    some, free = free[: stride.size], free[stride.size :]
+                    number = first_of(free, stride.size)
                     started = time.perf_counter()
-                    await to_its_end(self._step(some))
-                    await stride.rest(time.perf_counter() - started, len(some))
+                    await to_its_end(self._step(free[:number]))
+                    await stride.rest(time.perf_counter() - started, number)
+                    free = free[number:]
                 if not self._left:
                     return
         # They have changed before they were come to, or are gone.

@@ -6,6 +6,7 @@ instant is simply started again, and done twice it changes nothing.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
@@ -13,7 +14,9 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from redrive.engine.finish import to_its_end
 from redrive.engine.hold import body_refs
+from redrive.engine.walk import Stride, first_of
 from redrive.engine.whole import Side, Whole, loads, placed, whole
 from redrive.model.errors import (
     BadSettings,
@@ -29,8 +32,14 @@ from redrive.model.errors import (
 from redrive.model.letter import Letter
 from redrive.model.query import Field, Is, Or
 from redrive.model.status import Status
+from redrive.ports.inline import pause
 
-_PURGED_AT_ONCE = 100
+_REPLACED_AT_ONCE = 20
+"""So few letters are missing from the target for a moment, should this process be killed in it; the same copy brings them again."""
+_PATIENCE_SECONDS = (0.1, 1.0, 5.0)
+"""How long to wait, again and again, before what was taken out is put back where something kept it from being replaced."""
+_RESTS = 0.5
+"""For how long others have the target, of the time that a call took."""
 _TOLD = 20
 """Ids and reasons that a report names; the rest is counted."""
 _ITS_OWN = (StoreFull, StoreNotWritable, StoreCorrupt, SchemaTooNew)
@@ -121,6 +130,7 @@ class _Copy:
         self._named: dict[str, list[UUID]] = {"differing": [], "held": []}
         self._problems: list[str] = []
         self._source_sum = self._target_sum = 0
+        self._stride = Stride(rests=_RESTS)
 
     def report(self) -> Copied:
         return Copied(
@@ -188,14 +198,20 @@ class _Copy:
         return refused
 
     async def _put(self, letters: Sequence[Letter]) -> set[UUID]:
-        """Put letters together or, when that is refused, one by one: a single letter must not hold up all others."""
-        if (refusal := await self._refusal(letters)) is None:
-            return set()
-        refused = [(letters[0], refusal)]
-        if len(letters) > 1:
-            refused = [(letter, error) for letter in letters if (error := await self._refusal([letter])) is not None]
-        if len(refused) == len(letters) and isinstance(refusal, _ITS_OWN):
-            raise refusal
+        """Put letters some at a time, for others write, too; or, when that is refused, one by one: a single letter must not hold up all others."""
+        refused: list[tuple[Letter, RedriveError]] = []
+        waiting = letters
+        while waiting:
+            number, started = first_of(waiting, self._stride.size), time.perf_counter()
+            some, waiting = waiting[:number], waiting[number:]
+            refusal = await self._refusal(some)
+            await self._stride.rest(time.perf_counter() - started, number)
+            if refusal is not None and number == 1:
+                refused.append((some[0], refusal))
+            elif refusal is not None:
+                refused += [(letter, error) for letter in some if (error := await self._refusal([letter])) is not None]
+        if refused and len(refused) == len(letters) and isinstance(refused[-1][1], _ITS_OWN):
+            raise refused[-1][1]
         for letter, error in refused:
             self._fail(letter, error)
         return {letter.id for letter, _ in refused}
@@ -212,31 +228,52 @@ class _Copy:
 
     async def _replace(self, wholes: Sequence[Whole]) -> None:
         """Put letters in the place of those that the target has; whoever holds one there keeps it."""
-        gone: dict[UUID, Letter] = {}
-        for start in range(0, len(wholes), _PURGED_AT_ONCE):
-            ids = [one.letter.id for one in wholes[start : start + _PURGED_AT_ONCE]]
-            purged = await self._target.letters.purge(Or(tuple(Is(Field.ID, id) for id in ids)), limit=len(ids))
-            gone |= {letter.id: letter for letter in purged}
-            here = await self._ids_here(purged)
-            if left := [letter for letter in purged if letter.id not in here]:
-                # What went from there went from here, too. Nothing may be lost by that, and if it comes back here, there is here.
-                await self._target.letters.put(left)
-                if await self._ids_here(left):
-                    raise BadSettings("both URLs lead to the same store; name another one to copy to")
-                for letter in left:
-                    del gone[letter.id]
+        for start in range(0, len(wholes), _REPLACED_AT_ONCE):
+            await to_its_end(self._replace_some(wholes[start : start + _REPLACED_AT_ONCE]))
+
+    async def _replace_some(self, wholes: Sequence[Whole]) -> None:
+        gone = await self._taken([one.letter.id for one in wholes])
         try:
             refused = await self._write([one for one in wholes if one.letter.id in gone], "replaced")
-        except _ITS_OWN:
-            # It took none of them; for those that it had there was room.
-            await self._target.letters.put(list(gone.values()))
+        except RedriveError:
+            await self._put_back(list(gone.values()))
             raise
-        if refused:
-            await self._target.letters.put([gone.pop(id) for id in refused])
+        await self._put_back([gone.pop(id) for id in refused])
         kept = [one for one in wholes if one.letter.id not in gone and one.letter.id not in refused]
         for one, known in zip(kept, await self._there([one.letter for one in kept]), strict=True):
             await self._differs(one, known)
         await self._drop_bodies(gone.values())
+
+    async def _taken(self, ids: Sequence[UUID]) -> dict[UUID, Letter]:
+        """Take letters out of the target, but for those that went from the source meanwhile."""
+        before = [one for one in await self._target.letters.get(ids) if one is not None and one.status is not Status.RETRYING]
+        purged: Sequence[Letter] = before  # until it is known better
+        try:
+            purged = await self._target.letters.purge(Or(tuple(Is(Field.ID, id) for id in ids)), limit=len(ids), among=ids)
+            here = await self._ids_here(purged)
+            if left := [letter for letter in purged if letter.id not in here]:
+                # What went from there went from here, too. Nothing may be lost by that, and if it comes back here, there is here.
+                await self._put_back(left)
+                if await self._ids_here(left):
+                    await self._put_back(purged)
+                    raise BadSettings("both URLs lead to the same store; name another one to copy to")
+        except StoreError:
+            await self._put_back(purged)
+            raise
+        return {letter.id: letter for letter in purged if letter.id in here}
+
+    async def _put_back(self, letters: Sequence[Letter]) -> None:
+        """Put what was taken out back where it was, unless it is there by now, in whatever form; an outage may pass."""
+        for patience in (*_PATIENCE_SECONDS, None) if letters else ():
+            try:
+                there = await self._there(letters)
+                await self._target.letters.put([letter for letter, known in zip(letters, there, strict=True) if known is None])
+            except StoreError as error:
+                if patience is None or not error.transient:
+                    raise
+                await pause(patience)
+            else:
+                return
 
     async def _drop_bodies(self, gone: Iterable[Letter]) -> None:
         """Remove the body files of letters that were replaced, but for those that the new ones need too."""

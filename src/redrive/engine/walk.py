@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
+from itertools import accumulate
 
 from redrive.model.letter import Letter
 from redrive.model.query import And, Field, Is, Op, Order, Query
@@ -22,6 +23,8 @@ _MUCH_TOO_LONG_SECONDS = 0.12
 _LONG_IN_A_ROW = 3
 """One long call may have waited for others who write; so many in a row are long by themselves."""
 _LONGEST_REST_SECONDS = 1.0
+_STEP_BYTES = 1024 * 1024
+"""What a store is given to change at a time, unless a letter alone is larger."""
 _LOAD_BYTES = 8 * 1024 * 1024
 """What is held in memory at a time, however large the bodies are."""
 
@@ -68,6 +71,12 @@ async def walk(
         if (after := page.next) is None:
             return
         await stride.rest(took if is_polite else 0.0, limit)
+
+
+def first_of(letters: Sequence[Letter], most: int) -> int:
+    """How many of these letters a store is given at once: at most so many, and fewer if they are large."""
+    total = accumulate(map(_weight, letters[:most]))
+    return max(1, sum(size <= _STEP_BYTES for size in total))
 
 
 def _weight(letter: Letter) -> int:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from msgspec import DecodeError, Struct, ValidationError, msgpack
+from msgspec.structs import replace
 
 from redrive.model.category import Category
 from redrive.model.errors import NotHeld, SchemaTooNew, StoreCorrupt
@@ -67,6 +68,13 @@ def content(letter: Letter) -> bytes:
     counts.
     """
     return _MARK + with_room(stored(letter)[1:], _STANDING_FIELDS)
+
+
+def has_other_content(before: Letter, after: Letter) -> bool:
+    """Has more changed than how the letter stands?"""
+    stands = {name: getattr(after, name) for name in _Standing.__struct_fields__}
+    # Of what people write, much that is equal is not the same: 1 and 1.0 and true.
+    return stored(replace(before, **stands)) != stored(after)
 
 
 def with_room(packed: bytes, more: int) -> bytes:

@@ -24,6 +24,7 @@ from redrive.model.changes import Changes
 from redrive.model.instant import micros
 from redrive.model.letter import Letter
 from redrive.model.query import Query, bounded
+from redrive.model.stored import has_other_content
 from redrive.model.texts import reads_otherwise
 
 
@@ -106,6 +107,8 @@ def overwrite(connection: sqlite3.Connection, changed: Sequence[Changed]) -> Non
     if changed:
         texts.forget(connection, [Numbered(seq, before) for seq, before, after in changed if reads_otherwise(before, after)])
         table.overwrite(connection, [Numbered(seq, after) for seq, _, after in changed])
+        contents = [table.content_row(seq, after) for seq, before, after in changed if has_other_content(before, after)]
+        table.overwrite_content(connection, contents)
 
 
 def _count(connection: sqlite3.Connection, changed: Sequence[Changed], new: Sequence[Letter] = ()) -> None:

@@ -33,6 +33,7 @@ _WRITER_CACHE_KB = 32_000
 """Of the connection that writes; a small store fills little of it."""
 _LOG_PAGES = 64 * 1024 * 1024 // PAGE_BYTES
 """When it grows so long, copying does not keep up, and whoever commits next has to do it."""
+_INCREMENTAL = 2
 _TURN_SECONDS = 0.25
 """How long SQLite itself waits for another process where we read or open. Who writes asks again soon: SQLite's own rests grow long."""
 
@@ -174,7 +175,9 @@ class Connections:
             schema.ensure_ours(writer, self.path)
             # Before the first table is made, or never. What is purged gives its space back a little at a time.
             writer.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            if writer.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
+                # It would write to the file each time, for which others who write are waited for.
+                writer.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
             writer.execute("PRAGMA journal_mode = WAL")
             # Ids are random: with a million letters, each that is looked up lies on another page of their index.
             writer.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")

@@ -159,10 +159,11 @@ class SqliteLetters:
         return left
 
     async def recount(self, *, repair: bool = False) -> list[Miscount]:
-        found = await self._database.read(recount.miscounted)
-        if repair and found.miscounts:
-            await self._database.write(recount.repaired, found)
-        return found.miscounts
+        while True:
+            found = await self._database.read(recount.miscounted)
+            wrong = found.differences.miscounts
+            if not (repair and wrong) or await self._database.write(recount.repaired, found):
+                return wrong
 
     async def check(self) -> None:
         await self._database.check()

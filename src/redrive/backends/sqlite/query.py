@@ -60,6 +60,7 @@ def at(data: bytes, query: bytes) -> bool:
 Condition = tuple[str, list[Any]]
 """A condition on `letters l`, and its parameters."""
 
+_MOST_ARGUMENTS = 100
 INDEXED = frozenset({Field.STATUS, Field.SOURCE, Field.ERROR, Field.GROUP})
 """Fields whose letters lie in an index by their age."""
 
@@ -168,7 +169,15 @@ def distance(query: Query) -> Condition:
                 cases.append(f"WHEN {condition} THEN {far}")
                 parameters += more
         parts.append(f"CASE {' '.join(cases)} ELSE {NOWHERE} END")
-    return f"min({', '.join(parts)}, {NOWHERE})", parameters
+    return _least(parts), parameters
+
+
+def _least(parts: Sequence[str]) -> str:
+    """The least of numbers, which SQLite tells of a hundred at a time."""
+    if len(parts) > _MOST_ARGUMENTS:
+        parts = [_least(parts[start : start + _MOST_ARGUMENTS]) for start in range(0, len(parts), _MOST_ARGUMENTS)]
+        return _least(parts)
+    return f"min({', '.join(parts)}, {NOWHERE})"
 
 
 def _worded(text: Text, *, is_rare: bool) -> Condition:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.connections import snapshot
 from redrive.model.census import ALL, FACETS, HOURS, STORED, Cell, Change, Group, GroupChange, hour_text
@@ -25,9 +27,18 @@ _GROUPS = f"SELECT namespace, fingerprint, first_seen, last_seen, hours, {', '.j
 _HOURS = "SELECT namespace, fingerprint, hours FROM groups WHERE hours IS NOT NULL"
 
 
-def miscounted(connection: sqlite3.Connection) -> Differences:
+class Found(Struct, frozen=True):
+    """How counts differ from letters, as long as nobody puts them right."""
+
+    differences: Differences
+    repairs: int
+    """How many times they had been put right before."""
+
+
+def miscounted(connection: sqlite3.Connection) -> Found:
     """How the counts, with what is noted and not summed up yet, differ from the letters."""
     with snapshot(connection):
+        (repairs,) = connection.execute("SELECT number FROM repairs").fetchone()
         known = {(namespace, name): unpacked(hours).first for namespace, name, hours in connection.execute(_HOURS)}
         real, kept = Change({}, {}), Change({}, {})
         letters = connection.execute(_LETTERS)
@@ -44,14 +55,18 @@ def miscounted(connection: sqlite3.Connection) -> Differences:
                 del real.groups[group]
             else:
                 kept.groups[group] = change
-        return compared(real, kept)
+        return Found(compared(real, kept), repairs)
 
 
-def repaired(connection: sqlite3.Connection, requests: list[Differences]) -> list[None]:
-    """Put right what differs."""
+def repaired(connection: sqlite3.Connection, requests: list[Found]) -> list[bool]:
+    """Put right what differs, unless somebody has meanwhile."""
+    answers = []
     for found in requests:
-        counts.write(connection, found.change)
-    return [None] * len(requests)
+        raised = connection.execute("UPDATE repairs SET number = number + 1 WHERE number = ?", [found.repairs])
+        if raised.rowcount:
+            counts.write(connection, found.differences.change)
+        answers.append(bool(raised.rowcount))
+    return answers
 
 
 def _add(rows: list[tuple[Any, ...]], known: dict[Group, int], real: Change) -> None:

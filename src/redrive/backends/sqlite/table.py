@@ -60,10 +60,9 @@ def insert(connection: sqlite3.Connection, letters: Sequence[Letter]) -> tuple[l
 
 
 def overwrite(connection: sqlite3.Connection, letters: Sequence[Numbered]) -> None:
-    """Write letters that are there already."""
+    """Write the first rows of letters that are there already."""
     changing = slice(len(_FIXED), None)
     update_rows(connection, "letters", _CHANGING, [(one.seq, *_row(*one)[changing]) for one in letters])
-    overwrite_content(connection, [content_row(*one) for one in letters])
 
 
 def overwrite_settled(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from redrive.backends.sqlite import counts
 from redrive.backends.sqlite.query import WHOLE, WITH_CONTENT, matching
@@ -18,6 +19,8 @@ FEW = 10_000
 letters a phrase that more of them have is in every hundredth."""
 _SHARE = 4
 """What one letter in so many has is soon found by looking, wherever these are; but for texts, which take long to look into."""
+_MOST_BYTES = 1024 * 1024
+"""Of letters that are indexed at once: as much as two hundred that are usual."""
 _MERGED_PAGES = 64
 MERGED_LETTERS = 16
 """After so many letters the index of messages is merged by some pages: at every letter it would be little and often, and a capture waits
@@ -84,8 +87,10 @@ def waiting(connection: sqlite3.Connection) -> int:
 def index(connection: sqlite3.Connection, most: int) -> None:
     """Index tracebacks and bodies of some letters: those that have changed, then those that have waited the longest."""
     mark, former = connection.execute("SELECT seq, former FROM indexed").fetchone()
-    again = _load(connection, "l.seq IN (SELECT seq FROM unindexed WHERE seq <= ? ORDER BY seq LIMIT ?)", [mark, most])
-    new = _load(connection, "l.seq > ? ORDER BY l.seq LIMIT ?", [mark, most - len(again)])
+    again, is_more = _load(connection, "SELECT seq FROM unindexed WHERE seq <= ? ORDER BY seq LIMIT ?", [mark, most])
+    new: list[Numbered] = []
+    if not is_more:
+        new, is_more = _load(connection, "SELECT seq FROM letters WHERE seq > ? ORDER BY seq LIMIT ?", [mark, most - len(again)])
     told = [(seq, traceback_words(letter), body_words(letter)) for seq, letter in again + new]
     write_rows(connection, "letter_texts", ("rowid", "traceback", "body"), told, "")
     last = new[-1][0] if new else mark
@@ -99,13 +104,19 @@ def index(connection: sqlite3.Connection, most: int) -> None:
         "UPDATE indexed SET seq = ?, letters = letters + ?, former_letters = former_letters - ?",
         [last, len(again) + len(new), found_before],
     )
-    if former and (last >= former or len(again) + len(new) < most):
+    if former and (last >= former or (len(again) + len(new) < most and not is_more)):
         connection.execute("UPDATE indexed SET former = 0, former_letters = 0")
 
 
-def _load(connection: sqlite3.Connection, condition: str, parameters: Sequence[int]) -> list[Numbered]:
-    sql = f"SELECT l.seq AS note, {WHOLE} AS data FROM {WITH_CONTENT} WHERE {condition}"
-    return [Numbered(int(seq), restored(data)) for seq, data in read_all(connection, sql, parameters)]
+def _load(connection: sqlite3.Connection, numbers: str, parameters: Sequence[int]) -> tuple[list[Numbered], bool]:
+    """The first of the letters whose numbers a statement gives, as many as are not too large together; are there more?"""
+    sql = f"SELECT t.seq, length(t.data) FROM ({numbers}) n CROSS JOIN contents t ON t.seq = n.seq"
+    sizes = connection.execute(sql, parameters).fetchall()
+    fitting = sum(total <= _MOST_BYTES for total in accumulate(size for _, size in sizes))
+    wanted = [seq for seq, _ in sizes[: max(1, fitting)]]
+    sql = f"SELECT l.seq AS note, {WHOLE} AS data FROM json_each(?) n CROSS JOIN {WITH_CONTENT} WHERE l.seq = n.value"
+    letters = [Numbered(int(seq), restored(data)) for seq, data in read_all(connection, sql, [listed(wanted)])]
+    return letters, len(wanted) < len(sizes)
 
 
 def forget(connection: sqlite3.Connection, letters: Sequence[Numbered]) -> None:

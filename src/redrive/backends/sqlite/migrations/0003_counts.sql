@@ -16,6 +16,10 @@ CREATE TABLE counts (
     PRIMARY KEY (facet, namespace, value, status)
 ) STRICT, WITHOUT ROWID;
 
+-- How many times counts were put right: who compared them before somebody else put them right has to compare them anew.
+CREATE TABLE repairs (number INTEGER NOT NULL) STRICT;
+INSERT INTO repairs VALUES (0);
+
 -- Letters that failed in the same way, a row for each namespace they are in.
 CREATE TABLE groups (
     namespace   TEXT NOT NULL,
