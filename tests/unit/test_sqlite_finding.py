@@ -326,7 +326,7 @@ LEAVES = [
 
 def test_the_nearest_of_a_hundred_and_thirty_words_are_found() -> None:
     """SQLite takes no more than 127 arguments for a function."""
-    query = Or(tuple(Text(f"word{number}", Where.ANYWHERE) for number in range(129)) + (Text("needle", Where.ANYWHERE),))
+    query = Or(tuple(Text(word, Where.ANYWHERE) for word in ["needle", *(f"word{number}" for number in range(129))]))
     found = finding.page(stored(FEW), query, Order.NEAREST, 10, None, NOW).letters
     assert {one.id for one in found} == {made(number, FEW).id for number in range(5)}
 

@@ -281,18 +281,19 @@ class PostgresLetters:
 
     async def _plan(self, connection: Connection, letters: Collection[Letter], holdings: Mapping[UUID, Holding] = {}) -> None:
         """Nobody holds these letters any more. Those that have a next retry come due then; not before the lease that ran
-        out on them had ended.
+        out on them had ended, which is kept.
         """
         if not letters:
             return
         await connection.execute(self._sql.unclaim, [letter.id for letter in letters])
-        rows = [
-            (letter.id, lane_of(letter).number, letter.priority, micros(at))
-            for letter in letters
-            if (at := changes.claimable_at(letter, holdings.get(letter.id))) is not None
-        ]
+        rows = []
+        for letter in letters:
+            held = holdings.get(letter.id)
+            if (at := changes.claimable_at(letter, held)) is not None:
+                lapsed = (held.token, micros(held.until)) if held is not None and held.until is not None else (None, None)
+                rows.append((letter.id, lane_of(letter).number, letter.priority, micros(at), *lapsed))
         if rows:
-            await connection.execute(self._sql.plan, *arrays(rows, 4))
+            await connection.execute(self._sql.plan, *arrays(rows, 6))
 
 
 def _micros(now: datetime | None) -> int | None:

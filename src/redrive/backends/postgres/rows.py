@@ -19,7 +19,7 @@ TYPES = {
     "id": "uuid", "namespace": "text", "source": "text", "source_id": "text", "key": "bytea", "kind": "text", "policy": "text", "status": "text",
     "generation": "bigint", "category": "text", "error": "text", "error_name": "text", "fingerprint": "text", "tags": "text", "words": "text",
     "message": "text", "lane": "bigint", "priority": "bigint", "attempts": "bigint", "dead_lettered_at": "bigint", "updated_at": "bigint",
-    "next_retry_at": "bigint", "expires_at": "bigint", "data": "bytea", "token": "bigint", "at": "bigint", "version": "bigint",
+    "next_retry_at": "bigint", "expires_at": "bigint", "data": "bytea", "token": "bigint", "at": "bigint", "until": "bigint", "version": "bigint",
 }  # fmt: skip
 """How each column travels."""
 

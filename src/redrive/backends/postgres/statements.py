@@ -122,8 +122,8 @@ def statements(tables: Tables) -> Statements:
             WHERE l.id = a.id{tables.is_of_key}
         """,
         plan=f"""
-            INSERT INTO {claims} (id, lane, priority, at, is_due)
-            SELECT a.id, a.lane, a.priority, a.at, true FROM {unnested(("id", "lane", "priority", "at"), first=1)}
+            INSERT INTO {claims} (id, lane, priority, at, token, until, is_due)
+            SELECT a.*, true FROM {unnested(("id", "lane", "priority", "at", "token", "until"), first=1)}
         """,
         unclaim=f"DELETE FROM {claims} c WHERE c.id = ANY ($1)",
         lock=f"SELECT l.id FROM {tables.among('$1')} ORDER BY l.id FOR UPDATE OF l",

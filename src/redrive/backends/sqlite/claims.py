@@ -133,12 +133,13 @@ def unclaim(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
 
 
 def schedule(connection: sqlite3.Connection, letters: Iterable[Numbered], holdings: Mapping[UUID, Holding] = {}) -> None:
-    """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended."""
-    rows = [
-        (seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, None, None, None)
-        for seq, letter in letters
-        if (at := claimable_at(letter, holdings.get(letter.id))) is not None
-    ]
+    """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended, which is kept."""
+    rows = []
+    for seq, letter in letters:
+        held = holdings.get(letter.id)
+        if (at := claimable_at(letter, held)) is not None:
+            lapsed = (held.token, micros(held.until)) if held is not None and held.until is not None else (None, None)
+            rows.append((seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, lapsed[0], None, lapsed[1]))
     if rows:
         write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 

@@ -145,11 +145,14 @@ class Mending(Kit):
         assert store.one(letter().id).status is Status.DISCARDED
         assert store.claim() == []
 
-    def test_an_amended_letter_keeps_its_place_among_those_that_could_have_been_claimed(self, store: Clerk) -> None:
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_an_amended_letter_keeps_its_place_among_those_that_could_have_been_claimed(self, store: Clerk, times: int) -> None:
         store.put(letter("let go", due=START - _HOUR), letter("waits", due=START))
-        store.claim(lease=_HOUR, limit=1)
+        lease = store.take(letter("let go").id, lease=_HOUR)
         store.wait(hours=1)
-        store.amend(Amendment(id=letter("let go").id, tags=("seen",)))
+        for number in range(times):
+            store.amend(Amendment(id=letter("let go").id, tags=(str(number),)))
+        assert store.extend(lease, by=_HOUR) == [None]
         assert [one.letter.source_id for one in store.claim()] == ["waits", "let go"]
 
     def test_a_letter_that_was_reopened_meanwhile_is_left_alone(self, store: Clerk) -> None:
