@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -93,7 +96,118 @@ def test_a_file_is_there_when_it_is_whole(shell: Shell) -> None:
     assert len(read((shell.folder / "out.jsonl").read_bytes())) == 3
     assert (shell.folder / "out.jsonl").stat().st_mode & 0o777 == 0o600
     assert not (shell.folder / "out.jsonl.part").exists()
-    assert "nowhere" in shell("export", "-o", "nowhere/out.jsonl", status=1).err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "redrive.db",
+        "./folder/../redrive.db",
+        "link",
+        "hard",
+        "redrive.db-wal",
+        "redrive.db-shm",
+        "redrive.db.bodies/x.body",
+        "redrive-desk.db",
+        "redrive-queues.db",
+    ],
+)
+def test_a_file_of_the_store_is_never_overwritten(name: str, shell: Shell) -> None:
+    filled(shell)
+    (shell.folder / "folder").mkdir()
+    (shell.folder / "link").symlink_to("redrive.db")
+    (shell.folder / "hard").hardlink_to(shell.folder / "redrive.db")
+    (shell.folder / "redrive.toml").write_text('[queues]\nother = "sqlite:redrive-queues.db"\n')
+    before = sorted(shell.folder.rglob("*"))
+    for more in ([], ["--pytest", shell.letters()[0]["id"], "--handler", "json:loads"]):
+        sentence = shell.refused("export", "-o", name, *more)
+        assert re.fullmatch(
+            rf"{re.escape(name.lstrip('./'))} would overwrite the store sqlite:\S+; name another file", sentence
+        ), sentence
+        assert sorted(shell.folder.rglob("*")) == before
+    assert len(shell.letters()) == 3
+
+
+def test_a_store_is_not_overwritten_by_what_is_written_aside(shell: Shell) -> None:
+    filled(shell)
+    (shell.folder / "redrive.db").rename(shell.folder / "x.part")
+    assert "x would overwrite the store sqlite:x.part" in shell.refused("export", "-o", "x", "--store", "sqlite:x.part")
+    assert len(read(shell("export", "--store", "sqlite:x.part").raw)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("", "the name is empty; name a file, e.g. letters.jsonl"),
+        (".", ". is a directory; name a file, e.g. letters.jsonl"),
+        ("folder", "folder is a directory; name a file, e.g. letters.jsonl"),
+        ("aside", "aside.part is a directory; name a file, e.g. letters.jsonl"),
+        ("nowhere/out.jsonl", "nowhere/out.jsonl cannot be written: No such file or directory"),
+        ("file/out.jsonl", "file/out.jsonl cannot be written: Not a directory"),
+        ("n" * 300, "cannot be written: File name too long"),
+        ("n" * 253, "cannot be written: File name too long"),
+        ("loop", "loop cannot be written: Too many levels of symbolic links"),
+    ],
+)
+def test_a_place_that_no_file_can_have_is_told_before_anything_is_opened(name: str, sentence: str, shell: Shell) -> None:
+    for folder in ("folder", "aside.part"):
+        (shell.folder / folder).mkdir()
+    (shell.folder / "file").touch()
+    (shell.folder / "loop").symlink_to("loop")
+    before = sorted(shell.folder.rglob("*"))
+    assert sentence in shell.refused("export", "-o", name)
+    assert sorted(shell.folder.rglob("*")) == before
+
+
+def test_a_link_is_followed(shell: Shell) -> None:
+    filled(shell)
+    (shell.folder / "folder").mkdir()
+    (shell.folder / "link").symlink_to("folder/out.jsonl")
+    for number in (3, 1):
+        shell("export", *(["source:mails"] if number == 1 else []), "-o", "link")
+        assert (shell.folder / "link").is_symlink()
+        assert len(read((shell.folder / "folder" / "out.jsonl").read_bytes())) == number
+    assert [path.name for path in (shell.folder / "folder").iterdir()] == ["out.jsonl"]
+
+
+def test_a_pipe_is_written_into(shell: Shell) -> None:
+    filled(shell)
+    os.mkfifo(shell.folder / "pipe")
+    running = shell.start("export", "-o", "pipe")
+    with (shell.folder / "pipe").open("rb") as pipe:
+        assert len(read(pipe.read())) == 3
+    _, said = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, said) == (0, "Exported 3 letters to pipe.\n")
+    assert (shell.folder / "pipe").is_fifo()
+
+
+def test_a_device_is_written_into(shell: Shell) -> None:
+    filled(shell)
+    (shell.folder / "device").symlink_to("/dev/full")
+    told = "Broke off after 3 letters.\nError: device cannot be written: No space left on device\n"
+    assert shell("export", "-o", "device", status=1).err == told
+    assert sorted(path.name for path in shell.folder.glob("device*")) == ["device"]
+
+
+def test_a_file_that_grows_too_large_leaves_nothing_behind(shell: Shell) -> None:
+    with shell.store() as dlq:
+        dlq.hold([letter(str(number), body=b"x" * 5000) for number in range(500)])
+    (shell.folder / "out.jsonl").write_text("what was there before")
+    command = f"ulimit -f 100; exec '{sys.executable}' -m redrive export -o out.jsonl"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    told, mistake = done.stderr.splitlines()
+    assert re.fullmatch(r"Broke off after \d+ letters; out.jsonl was not written\.", told)
+    assert (done.returncode, mistake) == (1, "Error: out.jsonl cannot be written: File too large")
+    assert (shell.folder / "out.jsonl").read_text() == "what was there before"
+    assert not (shell.folder / "out.jsonl.part").exists()
 
 
 def test_nothing_is_redacted_for_its_owner(shell: Shell) -> None:

@@ -6,16 +6,23 @@ import base64
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+from rich.console import Console
 
-from redrive import Message, blocking
+from redrive import Letter, Message, blocking
 from redrive.model.amendment import Amendment
 from redrive.model.query import EVERYTHING, Query
+from redrive.serve.cli.long_list import AT_ONCE, print_letters
 from redrive.serve.cli.ls import command
-from redrive.testing import letter
+from redrive.testing import START, letter
 from tests.unit.shell import BAD, PATIENCE, Shell, filled, seen_on_a_terminal
 
 
@@ -66,6 +73,55 @@ def test_ls_prints_a_table_that_people_can_read(shell: Shell) -> None:
     assert re.search(r"^\s*[0-9a-f]{8} .* orders .* 0 .* pending .* 1 .* TimeoutError: slow$", out, re.MULTILINE)
     assert "2 of 3 letters; --limit 0 shows all." in shell("ls", "--limit", "2").out
     assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def aged(number: int, **more: Any) -> Letter:
+    return letter(str(number), at=START + timedelta(seconds=number), source=f"source {number % 7}", **more)
+
+
+def test_a_list_too_long_for_a_table_looks_like_one(shell: Shell) -> None:
+    with shell.store() as dlq:
+        dlq.hold([aged(number) for number in range(AT_ONCE + 1)])
+    for width in ("160", "80"):
+        table, _ = seen_on_a_terminal(shell, "ls", "--limit", str(AT_ONCE), COLUMNS=width)
+        longer, _ = seen_on_a_terminal(shell, "ls", "--limit", "0", COLUMNS=width)
+        lines, more = ([line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()] for seen in (table, longer))
+        assert (len(lines), len(more)) == (AT_ONCE + 5, AT_ONCE + 6)
+        assert more[: AT_ONCE + 3] == lines[: AT_ONCE + 3]
+        assert more[-2:] == ["", "1,001 letters."]
+        assert set(re.findall(r"\x1b\[[0-9;]*m", longer)) == set(re.findall(r"\x1b\[[0-9;]*m", table))
+    assert shell("ls", "--limit", "0").out.count("\n") == AT_ONCE + 6
+    assert "\x1b" not in shell("search", "all", "--limit", "0").out
+
+
+def test_a_long_list_is_shown_as_it_comes() -> None:
+    """Or a million letters would all be in memory before the first is seen."""
+    shown, ahead = StringIO(), []
+
+    def coming() -> Iterator[Letter]:
+        for number in range(3 * AT_ONCE):
+            ahead.append(number - shown.getvalue().count("source "))
+            yield aged(number)
+
+    assert print_letters(Console(file=shown, width=120), coming()) == 3 * AT_ONCE
+    assert shown.getvalue().count("\n") == 3 * AT_ONCE + 4
+    assert max(ahead) <= AT_ONCE + 1
+
+
+@pytest.mark.parametrize("width", [200, 99, 60, 50])
+def test_what_is_wide_in_a_long_list_is_cut_or_makes_room(width: int) -> None:
+    shown = StringIO()
+    wide = [aged(number) for number in range(2 * AT_ONCE)]
+    wide[3] = replace(wide[3], source="日本" * 40, source_id="y" * 100)
+    wide[-1] = replace(
+        wide[-1], source="the longest source that there is", failure=replace(wide[-1].failure, message="\x1b[1m z" * 99)
+    )
+    print_letters(Console(file=shown, width=width, color_system=None), wide)
+    lines = shown.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert "\x1b" not in shown.getvalue()
+    assert lines[-2].endswith("…")
+    assert ("the longest source that there is" in lines[-2]) == (width == 200)
 
 
 def test_letters_that_are_shown_are_not_counted_unless_there_may_be_more(

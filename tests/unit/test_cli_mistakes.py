@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redrive.serve.cli.app import COMMANDS
-from tests.unit.shell import Shell
+from tests.unit.shell import PATIENCE, PROGRAM, Shell, filled
 
 
 @pytest.fixture
@@ -33,6 +33,16 @@ def test_every_command_takes_a_store_and_explains_itself(shell: Shell) -> None:
         assert "--store URL" in done.out, command
 
 
+LISTINGS = [
+    ["ls"],
+    ["search", "all"],
+    ["groups"],
+    ["groups", "show", "ab"],
+    ["dlq", "list"],
+    ["ops", "ls"],
+    ["receipts", "ls"],
+    ["collect", "queue:q"],
+]
 MISTAKES: list[tuple[list[str], str]] = [
     (["lss"], "There is no command 'lss'; did you mean 'ls'?"),
     (["zzz"], f"There is no command 'zzz'; there are {', '.join(COMMANDS)}."),
@@ -41,6 +51,12 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["ls", "--status", "pendin"], "'pendin' is not one of"),
     (["ls", "--limit", "-1"], "-1 is not in the range"),
     (["ls", "--limit", "many"], "'many' is not a valid integer"),
+    *(([*listing, "--limit", "9" * 20], f"{'9' * 20} is not in the range") for listing in LISTINGS),
+    (["purge", "all", "--older-than", "800000d"], "'800000d' is too long; 100000d is the longest"),
+    (["stats", "--watch", "--interval", "999999999d"], "'999999999d' is too long; 100000d is the longest"),
+    (["stats", "--watch", "--interval", "9999999999d"], "'9999999999d' is too long; 100000d is the longest"),
+    (["ls", "--since", "800000d"], "'800000d' is too long; 100000d is the longest"),
+    (["replay", "all", "--to", "py:json:loads", "--at", "999999999d"], "'999999999d' is not a time"),
     (["ls", "--since", "yesterday"], "'yesterday' is not a time; write how long ago (2h, 7d) or an ISO time"),
     (["ls", "extra"], "'extra' is no place of letters; a dead queue is written queue:NAME"),
     (["ls", "--store", "sqlit:x"], "did you mean sqlite:?"),
@@ -107,6 +123,40 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(command: list[str], 
 
 def test_an_unknown_setting_names_the_nearest(shell: Shell) -> None:
     assert "did you mean REDRIVE_STORE?" in shell.refused("ls", REDRIVE_STOR="sqlite:x.db")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["export"],
+        ["ls"],
+        ["ls", "--json"],
+        ["stats"],
+        ["doctor"],
+        ["purge", "source:mails", "--yes", "--json"],
+        ["--help"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_under_the_output_gets_one_clear_sentence(call: list[str], unbuffered: str, shell: Shell) -> None:
+    filled(shell)
+    with Path("/dev/full").open("wb", 0) as full:
+        done = subprocess.run(
+            [*PROGRAM, *call],
+            cwd=shell.folder,
+            env=shell.environment | {"PYTHONUNBUFFERED": unbuffered},
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    *told, mistake = done.stderr.splitlines()
+    assert (done.returncode, mistake) == (1, "Error: No space left on device: standard output")
+    came = "0 letters" if unbuffered else "3 letters"
+    assert told == ([f"Broke off after {came}."] if call == ["export"] else [])
 
 
 def test_a_folder_that_was_removed_gets_one_clear_sentence(shell: Shell) -> None:

@@ -59,6 +59,9 @@ READ: dict[str, Query] = {
     "has:retry": Has(Field.NEXT_RETRY_AT),
     "body.order.total>100": At(Place.BODY, ("order", "total"), 100, Op.GT),
     "body.items[0].sku:x": At(Place.BODY, ("items", 0, "sku"), "x"),
+    "body.n:18446744073709551615": At(Place.BODY, ("n",), 2**64 - 1),
+    "body.n>-9223372036854775808": At(Place.BODY, ("n",), -(2**63), Op.GT),
+    'body.n:"99999999999999999999"': At(Place.BODY, ("n",), "99999999999999999999"),
     'metadata."a b".c:"1"': At(Place.METADATA, ("a b", "c"), "1"),
     "body.gift:true body.note:null": And((At(Place.BODY, ("gift",), True), At(Place.BODY, ("note",), None))),
     "all": EVERYTHING,
@@ -102,6 +105,10 @@ WRONG: dict[str, tuple[int, str]] = {
     "body~": (6, "what should body be? Nothing stands behind the '~'"),
     'body~"--"': (6, "there is no word in this text"),
     "tag:eu anywhere~...": (17, "there is no word in this text"),
+    "body.a[99999999999999999999]:1": (8, "no list has so many elements"),
+    f"tag:a body.items[0][{'9' * 5000}].b:1": (21, "no list has so many elements"),
+    "metadata.build:18446744073709551616": (16, "this number is beyond 64 bits; write it as 1e20, or quote a text"),
+    "metadata.build > -9223372036854775809": (18, "this number is beyond 64 bits"),
     "(" * 60 + "a" + ")" * 60: (52, "more than 50 levels"),
 }
 

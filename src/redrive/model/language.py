@@ -46,6 +46,9 @@ HAS = {
 _SPECIAL = ("age", "since", "until", "has")
 ALL, NONE = "all", "none"
 _DEEPEST = 50
+_INTEGERS = range(-(2**63), 2**64)
+"""What stores can be asked for inside documents."""
+_DIGITS = 20
 
 
 class _Token(Struct, frozen=True):
@@ -205,8 +208,15 @@ class _Reader:
             ) from None
 
     def _path(self, token: _Token) -> tuple[str | int, ...]:
-        steps = _STEP.findall(token.text)
-        return tuple(int(number) if number else _unquoted(quoted) if quoted else plain for plain, quoted, number in steps)
+        return tuple(self._step(token, step) for step in _STEP.finditer(token.text))
+
+    def _step(self, token: _Token, step: re.Match[str]) -> str | int:
+        plain, quoted, number = step.groups()
+        if number is None:
+            return plain if quoted is None else _unquoted(quoted)
+        if len(number) > _DIGITS or int(number) not in _INTEGERS:
+            raise self._wrong("no list has so many elements", token.column + step.start(3), number)
+        return int(number)
 
     def _json(self, token: _Token, value: str) -> JsonScalar:
         """A quoted value is a text; a number, true, false and null are what they look like; all else is a text."""
@@ -216,6 +226,8 @@ class _Reader:
             plain = json.decode(value)
         except DecodeError:
             return value
+        if isinstance(plain, int) and plain not in _INTEGERS:
+            raise self._wrong("this number is beyond 64 bits; write it as 1e20, or quote a text", token.value_column, token.value)
         return plain if isinstance(plain, str | int | float | bool) or plain is None else value
 
     def _instant(self, token: _Token, value: str) -> datetime:

@@ -139,7 +139,9 @@ def schedule(connection: sqlite3.Connection, letters: Iterable[Numbered], holdin
         held = holdings.get(letter.id)
         if (at := claimable_at(letter, held)) is not None:
             lapsed = (held.token, micros(held.until)) if held is not None and held.until is not None else (None, None)
-            rows.append((seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, lapsed[0], None, lapsed[1]))
+            rows.append(
+                (seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, lapsed[0], None, lapsed[1])
+            )
     if rows:
         write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 

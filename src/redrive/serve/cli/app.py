@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
+import os
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from redrive.model.errors import BadQuery, RedriveError
 from redrive.serve.errors import FAILED, exit_status
 from redrive.version import __version__
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 COMMANDS = {
     "up": "Stay up and serve health, metrics and what joins them.",
@@ -91,24 +96,55 @@ def main(args: list[str] | None = None) -> Any:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a sign shows a question mark; no command fails for that.
             stream.reconfigure(errors="replace")
+    mistake: OSError | None = None
     try:
-        status = redrive.main(args, prog_name="redrive", standalone_mode=False)
+        status = _status(redrive.main(args, prog_name="redrive", standalone_mode=False))
     except click.exceptions.Abort:
         click.echo("Stopped.", err=True)
-        sys.exit(130)
+        status = 130
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        status = error.exit_code
     except RedriveError as error:
         click.echo(f"Error: {error}", err=True)
         if isinstance(error, BadQuery):
             click.echo(f"  {error.text}\n  {' ' * (error.column - 1)}{'^' * error.width}", err=True)
-        sys.exit(exit_status(error))
+        status = exit_status(error)
     except SystemExit as ended:
         # When the reader of our output goes away (`redrive ls | head`), click puts another stream in its place and ends
         # with 1; but nothing is wrong then.
         sys.exit(0 if sys.stdout is not stdout else ended.code)
-    except FileNotFoundError as error:
-        click.echo(f"Error: {error.strerror}: {error.filename or 'the folder you are in'}", err=True)
-        sys.exit(FAILED)
-    sys.exit(status if isinstance(status, int) else 0)
+    except OSError as error:
+        mistake, status = error, FAILED
+    if (lost := _lost(stdout)) is not None and not isinstance(lost, BrokenPipeError):
+        mistake, status = lost, status or FAILED
+    if mistake is not None:
+        click.echo(f"Error: {_sentence(mistake)}", err=True)
+    sys.exit(status)
+
+
+def _status(answer: Any) -> int:
+    return answer if isinstance(answer, int) else 0
+
+
+def _sentence(mistake: OSError) -> str:
+    where = mistake.filename
+    if where is None and isinstance(mistake, FileNotFoundError):
+        where = "the folder you are in"
+    if where is None and mistake.errno in _FULL:
+        # Files are named, and stores have errors of their own.
+        where = "standard output"
+    return f"{mistake.strerror or mistake}: {where}" if where else str(mistake.strerror or mistake)
+
+
+def _lost(stdout: TextIO | None) -> OSError | None:
+    """Why what was said cannot be written to standard output, if it cannot. Nothing more is written there then."""
+    if stdout is None:
+        return None
+    try:
+        stdout.flush()
+    except OSError as error:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        return error
+    return None

@@ -11,7 +11,7 @@ from redrive import wiring
 from redrive.model.counted import counted
 from redrive.model.queue import leading_to
 from redrive.serve.cli.acts import say
-from redrive.serve.cli.options import config_option, json_option, loaded, store_option, yes_option
+from redrive.serve.cli.options import MOST, config_option, json_option, loaded, store_option, yes_option
 from redrive.serve.cli.peek import queue_named
 from redrive.serve.shape import as_json as to_json
 from redrive.settings import Settings, masked
@@ -19,7 +19,7 @@ from redrive.settings import Settings, masked
 
 @click.command("collect")
 @click.argument("where", metavar="queue:NAME|mailbox:NAME")
-@click.option("--limit", type=click.IntRange(1), help="At most so many.  [default: all]")
+@click.option("--limit", type=click.IntRange(1, MOST), help="At most so many.  [default: all]")
 @yes_option
 @json_option
 @store_option

@@ -18,7 +18,7 @@ from redrive.engine.call import FunctionTransport
 from redrive.model.category import Category
 from redrive.model.counted import counted
 from redrive.model.errors import UnknownLetter
-from redrive.serve.cli.options import Duration, config_option, json_option, loaded, store_option, yes_option
+from redrive.serve.cli.options import MOST, Duration, config_option, json_option, loaded, store_option, yes_option
 from redrive.serve.shape import as_json as to_json
 from redrive.workflows import DeadLetterQueue, DeadLetterStatus, FailedTask, WorkflowSettings
 from redrive.workflows.queue import SOURCE
@@ -93,7 +93,7 @@ def status(as_json: bool, source: str, store: str | None, config: Path | None) -
 @command.command("list")
 @click.option("--status", "wanted", type=_STATUSES, metavar="STATUS", help="Only those; otherwise what is in the queue.")
 @click.option("--category", type=click.Choice([category.value for category in Category]), metavar="CATEGORY")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=100, show_default=True, help="At most so many.")
 @_options
 def list_(
     wanted: str | None, category: str | None, limit: int, as_json: bool, source: str, store: str | None, config: Path | None

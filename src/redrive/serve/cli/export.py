@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +12,7 @@ from typing import BinaryIO
 import click
 from msgspec.structs import replace
 
-from redrive import wiring
+from redrive import blocking, wiring
 from redrive.engine.dead_letters import DeadLetters
 from redrive.engine.trial import check, message_of
 from redrive.engine.walk import newest, up_to, walk
@@ -24,11 +22,11 @@ from redrive.model.letter import Letter
 from redrive.model.query import Query
 from redrive.model.redaction import SECRET_HEADERS
 from redrive.model.status import Status
-from redrive.ports.files import sync_folder
 from redrive.serve.cli.acts import STOPPED, Show, bar, letters
 from redrive.serve.cli.cloud_events import event_of
 from redrive.serve.cli.lines import line_of
-from redrive.serve.cli.options import complete_ids, config_option, loaded, opened, store_option
+from redrive.serve.cli.options import complete_ids, config_option, loaded, store_option
+from redrive.serve.cli.place import NotWritten, is_put_in_place, named, place
 
 _FORMS = {"lines": line_of, "cloudevents": event_of}
 
@@ -36,7 +34,7 @@ _FORMS = {"lines": line_of, "cloudevents": event_of}
 @click.command("export")
 @click.argument("query", nargs=-1)
 @click.option(
-    "--output", "-o", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE; it is there when it is whole."
+    "--output", "-o", metavar="FILE", type=click.Path(), callback=named, help="Write to FILE; it is there when it is whole."
 )
 @click.option(
     "--format",
@@ -105,15 +103,17 @@ def command(
 
     try:
         with (
-            _place(output) as out,
+            place(output, settings) as out,
             bar("exporting", is_wanted=sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())) as show,
         ):
             asyncio.run(run(out, show))
     except KeyboardInterrupt:
-        click.echo(f"Stopped after {letters(written)}" + (f"; {output} was not written." if output else "."), err=True)
+        click.echo(f"Stopped after {letters(written)}{_unwritten(output)}.", err=True)
         return STOPPED
-    except RedriveError:
-        click.echo(f"Broke off after {letters(written)}" + (f"; {output} was not written." if output else "."), err=True)
+    except BrokenPipeError:
+        raise
+    except (RedriveError, NotWritten, OSError):
+        click.echo(f"Broke off after {letters(written)}{_unwritten(output)}.", err=True)
         raise
     click.echo(f"Exported {letters(written)}" + (f" to {output}." if output else "."), err=True)
     if held:
@@ -122,8 +122,13 @@ def command(
     return int(bool(failed))
 
 
+def _unwritten(output: Path | None) -> str:
+    return f"; {output} was not written" if output is not None and is_put_in_place(output) else ""
+
+
 def _write_test(id: str, handler: str, output: Path | None, store: str | None, config: Path | None) -> int:
-    with opened(store, config) as dlq:
+    settings = loaded(store, config).settings
+    with blocking.DeadLetters(wiring.connect(settings)) as dlq:
         letter = dlq.get(id)
         message = message_of(letter, dlq.body(letter))
         shown = dlq.shown(letter)
@@ -134,7 +139,7 @@ def _write_test(id: str, handler: str, output: Path | None, store: str | None, c
     # A test is likely to be kept with the code, where everybody sees it.
     open_headers = tuple(pair for pair in message.headers if pair[0].lower() not in SECRET_HEADERS)
     text = regression(shown, replace(message, headers=open_headers), handler)
-    with _place(output) as out:
+    with place(output, settings) as out:
         out.write(text.encode())
     if gone := dict.fromkeys(name for name, _ in message.headers if name.lower() in SECRET_HEADERS):
         click.echo(f"Left out of the test, since they are secret: {', '.join(map(one_line, gone))}.", err=True)
@@ -158,24 +163,3 @@ async def _whole(dlq: DeadLetters, letter: Letter) -> Letter:
         first = await dlq.body(replace(letter, body=original.body, body_ref=original.body_ref))
         original = replace(original, body=first, body_ref=None)
     return replace(letter, body=await dlq.body(letter), body_ref=None, original=original)
-
-
-@contextmanager
-def _place(output: Path | None) -> Iterator[BinaryIO]:
-    """Where lines go: standard output, or a file that is written aside and put in its place when it is whole."""
-    if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    aside = output.with_name(f"{output.name}.part")
-    # For the owner's eyes alone: what was redacted for display is not redacted here.
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=1 << 20) as file:
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-    aside.replace(output)
-    sync_folder(output.absolute().parent)

@@ -19,6 +19,7 @@ from redrive.model.query import Field, Group, GroupOrder, Is
 from redrive.model.triage import Standing, Triage
 from redrive.serve.cli.group_acts import ACTS
 from redrive.serve.cli.options import (
+    MOST,
     catch_up,
     config_option,
     json_option,
@@ -150,7 +151,7 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
 @command.command("show", short_help="Show one group: its course, its sources, its latest letters.")
 @click.argument("fingerprint", shell_complete=complete_groups)
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=_LATEST, show_default=True, help="So many of its latest letters; 0: all."
+    "--limit", type=click.IntRange(0, MOST), default=_LATEST, show_default=True, help="So many of its latest letters; 0: all."
 )
 @json_option
 @store_option

@@ -60,7 +60,8 @@ def listed(query: Query, store: str | None, config: Path | None, order: Order, l
         if as_json:
             print_json("letters", map(letter_shape, islice(found, limit or None)), behind)
             return
-        from redrive.serve.cli.paper import console, letters_table
+        from redrive.serve.cli.long_list import print_letters
+        from redrive.serve.cli.paper import console
 
         most = 50 if limit is None else limit
         first = next(found, None)
@@ -68,10 +69,8 @@ def listed(query: Query, store: str | None, config: Path | None, order: Order, l
         if first is None:
             paper.print(none_found(query, store, config), markup=False, soft_wrap=True)
             return
-        table = letters_table(islice(chain([first], found), most or None), is_narrow=paper.width < 100)
-        paper.print(table)
         # What was found is shown before all that match are counted, which may take a while among a million.
-        shown = table.row_count
+        shown = print_letters(paper, islice(chain([first], found), most or None))
         total = dlq.count(query) if shown == most else shown
         if total > shown:
             paper.print(f"{shown:,} of {total:,} letters; --limit 0 shows all.")

@@ -11,7 +11,7 @@ from redrive.engine.owner import person_name
 from redrive.model.operation import Entry, Operation
 from redrive.serve.cli.acts import say
 from redrive.serve.cli.operation_page import operation_page, operation_shape, operations_table, row_shape
-from redrive.serve.cli.options import config_option, json_option, opened, store_option
+from redrive.serve.cli.options import MOST, config_option, json_option, opened, store_option
 from redrive.serve.cli.replay import run
 from redrive.serve.shape import as_json as to_json
 
@@ -22,7 +22,7 @@ def command() -> None:
 
 
 @command.command("ls")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many, latest first.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="So many, latest first.")
 @json_option
 @store_option
 @config_option

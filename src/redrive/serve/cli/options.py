@@ -16,6 +16,7 @@ import click
 
 from redrive import blocking, settings, wiring
 from redrive.engine.process import Input
+from redrive.engine.walk import Stride
 from redrive.model.category import Category
 from redrive.model.counted import counted
 from redrive.model.errors import RedriveError
@@ -34,7 +35,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 _ID = re.compile(r"[0-9a-f]{4,8}|[0-9a-f-]{9,36}", re.IGNORECASE)
-_INDEXED_AT_ONCE = 200
 _INDEXING_SECONDS = 1.0
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -44,6 +44,8 @@ class Duration(click.ParamType[timedelta]):
     """`500ms`, `90s`, `15m`, `1h30m`, `7d`."""
 
     name = "duration"
+    longest = timedelta(days=100_000)
+    """Clocks can wait so long, and calendars reach as far back and ahead."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
@@ -52,9 +54,12 @@ class Duration(click.ParamType[timedelta]):
         if not parts or "".join(number + unit for number, unit in parts) != value:
             self.fail(f"'{value}' is not a duration; write 500ms, 90s, 15m, 1h30m or 7d", param, ctx)
         try:
-            return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+            length = sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
         except OverflowError:
-            self.fail(f"'{value}' is longer than time itself; write 90s, 15m or 7d", param, ctx)
+            length = timedelta.max
+        if length > self.longest:
+            self.fail(f"'{value}' is too long; {self.longest.days}d is the longest", param, ctx)
+        return length
 
 
 class Moment(click.ParamType[datetime]):
@@ -66,10 +71,7 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         if re.fullmatch(r"(\d+(\.\d+)?(ms|[smhdw]))+", value):
-            try:
-                return datetime.now(UTC) - Duration().convert(value, param, ctx)
-            except OverflowError:
-                return datetime.min.replace(tzinfo=UTC)
+            return datetime.now(UTC) - Duration().convert(value, param, ctx)
         try:
             moment = datetime.fromisoformat(value)
             return moment if moment.tzinfo else moment.astimezone()
@@ -78,7 +80,9 @@ class Moment(click.ParamType[datetime]):
 
 
 _MOST = "At most so many; 0: all. [default: 50 in a table, all in JSON]"
-limit_option = click.option("--limit", type=click.IntRange(min=0), help=_MOST)
+MOST = 1_000_000_000
+"""What any listing can be limited to."""
+limit_option = click.option("--limit", type=click.IntRange(0, MOST), help=_MOST)
 
 _FILTERS = [
     click.option("--source", help="Only letters of this source."),
@@ -146,10 +150,14 @@ def catch_up(dlq: blocking.DeadLetters, query: Query) -> dict[str, int]:
     """
     if not looks_behind(query):
         return {}
-    left, deadline = dlq.letters.tidy(0), time.monotonic() + _INDEXING_SECONDS
+    left, deadline, stride = dlq.letters.tidy(0), time.monotonic() + _INDEXING_SECONDS, Stride()
     with suppress(RedriveError):
-        while left.texts and time.monotonic() < deadline:
-            left = dlq.letters.tidy(_INDEXED_AT_ONCE)
+        while left.texts and (started := time.monotonic()) < deadline:
+            left = dlq.letters.tidy(stride.size)
+            took = time.monotonic() - started
+            stride.learn(took, stride.size)
+            # Who captures meanwhile has as much of the store.
+            time.sleep(min(took, max(0.0, deadline - time.monotonic())) if left.texts else 0.0)
     if left.texts:
         are = "is" if left.texts == 1 else "are"
         click.echo(

@@ -218,6 +218,8 @@ def _body(letter: Letter, body: bytes) -> RenderableType:
 
 def legible(text: str) -> str:
     """The text with control characters shown, not sent: a message must not steer the terminal of who reads it."""
+    if text.isprintable():
+        return text
     return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 

@@ -38,13 +38,14 @@ def peeked(where: str, settings: Settings, limit: int | None, *, as_json: bool, 
     if as_json:
         print_json("letters", map(letter_shape, letters), {})
         return
-    from redrive.serve.cli.paper import console, letters_table
+    from redrive.serve.cli.long_list import print_letters
+    from redrive.serve.cli.paper import console
 
     paper = console()
     if not letters:
         paper.print(f"No letters in {where}.", markup=False)
         return
-    paper.print(letters_table(iter(letters), is_narrow=paper.width < 100))
+    print_letters(paper, letters)
     more = f" of {counted(total, 'item')}" if total > len(letters) else ""
     paper.print(
         f"{counted(len(letters), 'letter')}{more} in {where}; `redrive collect {where}` moves them into the store.", markup=False

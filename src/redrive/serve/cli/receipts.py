@@ -18,7 +18,7 @@ from redrive.model.errors import RedriveError
 from redrive.model.operation import AuditRow
 from redrive.model.receipt import Receipt, ReceiptState, Which
 from redrive.serve.cli.acts import say
-from redrive.serve.cli.options import Duration, config_option, json_option, opened, store_option, yes_option
+from redrive.serve.cli.options import MOST, Duration, config_option, json_option, opened, store_option, yes_option
 from redrive.serve.shape import as_json as to_json
 
 _COUNTED = 10_000
@@ -35,7 +35,7 @@ def command() -> None:
 @command.command("ls")
 @_unknown_option
 @click.option("--handler", metavar="NAME", help="Only those of this handler.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="So many, latest first.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="So many, latest first.")
 @json_option
 @store_option
 @config_option

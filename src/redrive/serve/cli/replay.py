@@ -140,18 +140,18 @@ def _tempo(options: dict[str, Any]) -> Tempo:
 
 def _moment(text: str, now: datetime) -> datetime:
     """When it is to begin: so long from now, at this time of day here, or at an ISO time."""
-    if (length := duration(text)) is not None:
-        return now + length
     try:
+        if (length := duration(text)) is not None:
+            return now + length
         if re.fullmatch(r"\d{1,2}:\d{2}", text):
             here = now.astimezone()
             hour, minute = map(int, text.split(":"))
             at = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
             return (at if at > here else at + timedelta(days=1)).astimezone(UTC)
         given = datetime.fromisoformat(text)
-    except ValueError:
+        at = (given if given.tzinfo else given.astimezone()).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise click.UsageError(f"'{text}' is not a time; write 03:00, 2h (from now) or 2026-01-31T03:00.") from None
-    at = (given if given.tzinfo else given.astimezone()).astimezone(UTC)
     if at <= now:
         raise click.UsageError(f"'{text}' is over; say a time that is still to come.")
     return at
