@@ -154,6 +154,16 @@ def test_a_letter_that_is_dated_ahead_lets_no_others_in(store: LetterStore) -> N
     tell(story())
 
 
+def test_however_many_letters_are_dated_ahead_all_are_done(store: LetterStore) -> None:
+    async def story() -> None:
+        async with house(store) as dlq:
+            ahead = datetime.now(UTC) + 24 * HOUR
+            await store.put([letter(str(number), at=ahead + timedelta(seconds=number)) for number in range(1100)])
+            assert await dlq.carry_out(await dlq.plan(BulkAct.ARCHIVE, EVERYTHING)) == Swept(matched=1100, done=1100)
+
+    tell(story())
+
+
 def test_nothing_is_done_to_more_letters_than_were_counted(store: LetterStore) -> None:
     """Not even where some come late whose date is that of others."""
 

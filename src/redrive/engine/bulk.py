@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     changed_until: datetime | None = None
     """When the last of them changed: what has changed later is not touched, though it may match by now."""
     ahead: tuple[UUID, ...] = ()
-    """Those that are dated later than it is, by a clock that was wrong; no bound of time would keep others out. At most a thousand at once."""
+    """Those that are dated later than it is, by a clock that was wrong; no bound of time would keep others out."""
     reason: str = ""
 
     @property
@@ -157,7 +157,8 @@ class Bulk:
 
     async def _ahead(self, query: Query, late: datetime) -> tuple[UUID, ...]:
         is_ahead = Or((Is(Field.DEAD_LETTERED_AT, late, Op.GT), Is(Field.UPDATED_AT, late, Op.GT)))
-        return tuple(letter.id for letter in (await self._store.find(And((query, is_ahead)), limit=MOST)).letters)
+        async with aclosing(walk(self._store, And((query, is_ahead)))) as pages:
+            return tuple([letter.id async for page in pages for letter in page])
 
     async def carry_out(self, plan: Plan, *, by: str, most: int = MOST, progress: Progress | None = None) -> Swept:
         """Do what was planned, at most so many letters at a time; say what became of them.
@@ -243,8 +244,9 @@ class _Sweep:
                 yield [letter for letter in page if matches(self._query, letter)] if is_behind else page
         if self._plan.ahead:
             self._query = self._plan.query
-            found = await self._store.get(self._plan.ahead)
-            yield [letter for letter in found if letter is not None and matches(self._query, letter)]
+            for start in range(0, len(self._plan.ahead), most):
+                found = await self._store.get(self._plan.ahead[start : start + most])
+                yield [letter for letter in found if letter is not None and matches(self._query, letter)]
 
     async def _purge(self, letters: Sequence[Letter]) -> None:
         ids = [letter.id for letter in letters]
