@@ -22,8 +22,9 @@ from redrive.wiring import store
 LETTERS = 10
 LIMIT = 12
 """Bytes; what is larger lies in a file."""
-TIMES = {"get": 5, "put": 5, "keep": 5, "purge": 2}
-"""How often each verb is called at least; only two letters are overwritten."""
+OVERWRITTEN = (3, 8)
+TIMES = {"get": 5, "put": 5, "keep": 5, "amend": 2}
+"""How often each verb is called at least."""
 POINTS = [
     (verb, moment, nth)
     for verb, times in TIMES.items()
@@ -84,7 +85,7 @@ async def fill(place: Path) -> None:
     await inside.letters.put([letter(str(number), body=b"x" * (20 if number % 2 else 5)) for number in range(LETTERS)])
     assert (await copy(inside, old)).is_verified
     other = Side(letters=store("memory:").letters)
-    await other.letters.put([letter(str(number), body=b"changed" * number) for number in (3, 8)])
+    await other.letters.put([letter(str(number), body=b"changed" * number) for number in OVERWRITTEN])
     assert (await copy(other, new)).is_verified
     await old.letters.close()
     await new.letters.close()
@@ -94,6 +95,8 @@ async def again(place: Path) -> tuple[Copied, list[Letter]]:
     old, new = side(place / "old"), side(place / "new")
     try:
         before = (await old.letters.find(order=Order.OLDEST)).letters
+        there = await new.letters.get([letter(str(number)).id for number in OVERWRITTEN])
+        assert None not in there, "what is to be replaced is there at every instant"
         report = await copy(old, new, overwrite=True)
         assert (await new.letters.count()) == len(before) == LETTERS
         return report, [one for one in (await new.letters.get([one.id for one in before])) if one is not None]

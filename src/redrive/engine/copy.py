@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeAlias
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from redrive.engine.finish import to_its_end
 from redrive.engine.hold import body_refs
 from redrive.engine.walk import Stride, first_of
 from redrive.engine.whole import Side, Whole, loads, placed, whole
+from redrive.model.amendment import Amendment
 from redrive.model.errors import (
     BadSettings,
     NotHeld,
@@ -30,20 +31,17 @@ from redrive.model.errors import (
     Unsupported,
 )
 from redrive.model.letter import Letter
-from redrive.model.query import Field, Is, Or
 from redrive.model.status import Status
-from redrive.ports.inline import pause
 
-_REPLACED_AT_ONCE = 20
-"""So few letters are missing from the target for a moment, should this process be killed in it; the same copy brings them again."""
-_PATIENCE_SECONDS = (0.1, 1.0, 5.0)
-"""How long to wait, again and again, before what was taken out is put back where something kept it from being replaced."""
 _RESTS = 0.5
 """For how long others have the target, of the time that a call took."""
 _TOLD = 20
 """Ids and reasons that a report names; the rest is counted."""
 _ITS_OWN = (StoreFull, StoreNotWritable, StoreCorrupt, SchemaTooNew)
 """What a store says that is at fault itself, unless it takes others meanwhile: then it is the letter, such as one that is too large."""
+
+
+_Write: TypeAlias = Callable[[Sequence[Letter]], Awaitable[object]]
 
 
 class Copied(Struct, frozen=True, kw_only=True):
@@ -166,7 +164,7 @@ class _Copy:
         if self._dry_run:
             self._counts["copied"] += len(missing)
         else:
-            await self._write(missing, "copied")
+            await self._write(missing, "copied", self._target.letters.put)
             await self._replace(differing)
 
     async def _read(self, letter: Letter) -> Whole | None:
@@ -181,12 +179,12 @@ class _Copy:
         self._source_sum += one.digest
         return one
 
-    async def _write(self, wholes: Sequence[Whole], outcome: str) -> set[UUID]:
-        """Put letters that are not in the target, and read them back; answer with those that it refused."""
+    async def _write(self, wholes: Sequence[Whole], outcome: str, write: _Write) -> None:
+        """Write letters to the target, and read them back."""
         if not wholes:
-            return set()
+            return
         fitted = [await placed(one, self._target) for one in wholes]
-        refused = await self._put(fitted)
+        refused = await self._written(fitted, write)
         for one, known in zip(wholes, await self._there(fitted), strict=True):
             if one.letter.id in refused:
                 continue
@@ -195,31 +193,31 @@ class _Copy:
                 self._target_sum += one.digest
             else:
                 await self._differs(one, known)
-        return refused
 
-    async def _put(self, letters: Sequence[Letter]) -> set[UUID]:
-        """Put letters some at a time, for others write, too; or, when that is refused, one by one: a single letter must not hold up all others."""
+    async def _written(self, letters: Sequence[Letter], write: _Write) -> set[UUID]:
+        """Write letters some at a time, for others write, too; or, when that is refused, one by one: a single letter must not hold up all others.
+        Answers with those that were refused."""
         refused: list[tuple[Letter, RedriveError]] = []
         waiting = letters
         while waiting:
             number, started = first_of(waiting, self._stride.size), time.perf_counter()
             some, waiting = waiting[:number], waiting[number:]
-            refusal = await self._refusal(some)
+            refusal = await self._refusal(some, write)
             await self._stride.rest(time.perf_counter() - started, number)
             if refusal is not None and number == 1:
                 refused.append((some[0], refusal))
             elif refusal is not None:
-                refused += [(letter, error) for letter in some if (error := await self._refusal([letter])) is not None]
+                refused += [(letter, error) for letter in some if (error := await self._refusal([letter], write)) is not None]
         if refused and len(refused) == len(letters) and isinstance(refused[-1][1], _ITS_OWN):
             raise refused[-1][1]
         for letter, error in refused:
             self._fail(letter, error)
         return {letter.id for letter, _ in refused}
 
-    async def _refusal(self, letters: Sequence[Letter]) -> RedriveError | None:
-        """Put letters; why does the target not take them?"""
+    async def _refusal(self, letters: Sequence[Letter], write: _Write) -> RedriveError | None:
+        """Write letters; why does the target not take them?"""
         try:
-            await self._target.letters.put(letters)
+            await write(letters)
         except (NotHeld, Unsupported, StoreError) as error:
             if error.transient:
                 raise
@@ -228,52 +226,22 @@ class _Copy:
 
     async def _replace(self, wholes: Sequence[Whole]) -> None:
         """Put letters in the place of those that the target has; whoever holds one there keeps it."""
-        for start in range(0, len(wholes), _REPLACED_AT_ONCE):
-            await to_its_end(self._replace_some(wholes[start : start + _REPLACED_AT_ONCE]))
-
-    async def _replace_some(self, wholes: Sequence[Whole]) -> None:
-        gone = await self._taken([one.letter.id for one in wholes])
-        try:
-            refused = await self._write([one for one in wholes if one.letter.id in gone], "replaced")
-        except RedriveError:
-            await self._put_back(list(gone.values()))
-            raise
-        await self._put_back([gone.pop(id) for id in refused])
-        kept = [one for one in wholes if one.letter.id not in gone and one.letter.id not in refused]
-        for one, known in zip(kept, await self._there([one.letter for one in kept]), strict=True):
-            await self._differs(one, known)
-        await self._drop_bodies(gone.values())
-
-    async def _taken(self, ids: Sequence[UUID]) -> dict[UUID, Letter]:
-        """Take letters out of the target, but for those that went from the source meanwhile."""
-        before = [one for one in await self._target.letters.get(ids) if one is not None and one.status is not Status.RETRYING]
-        purged: Sequence[Letter] = before  # until it is known better
-        try:
-            purged = await self._target.letters.purge(Or(tuple(Is(Field.ID, id) for id in ids)), limit=len(ids), among=ids)
-            here = await self._ids_here(purged)
-            if left := [letter for letter in purged if letter.id not in here]:
-                # What went from there went from here, too. Nothing may be lost by that, and if it comes back here, there is here.
-                await self._put_back(left)
-                if await self._ids_here(left):
-                    await self._put_back(purged)
-                    raise BadSettings("both URLs lead to the same store; name another one to copy to")
-        except StoreError:
-            await self._put_back(purged)
-            raise
-        return {letter.id: letter for letter in purged if letter.id in here}
-
-    async def _put_back(self, letters: Sequence[Letter]) -> None:
-        """Put what was taken out back where it was, unless it is there by now, in whatever form; an outage may pass."""
-        for patience in (*_PATIENCE_SECONDS, None) if letters else ():
-            try:
-                there = await self._there(letters)
-                await self._target.letters.put([letter for letter, known in zip(letters, there, strict=True) if known is None])
-            except StoreError as error:
-                if patience is None or not error.transient:
-                    raise
-                await pause(patience)
+        if not wholes:
+            return
+        ids = [one.letter.id for one in wholes]
+        before, here = await self._target.letters.get(ids), await self._source.letters.get(ids)
+        fresh: list[Whole] = []
+        for one, known, now in zip(wholes, before, here, strict=True):
+            if now == one.letter:
+                fresh.append(one)
             else:
-                return
+                # It has changed in the source meanwhile, or left it; and perhaps both are one store, where nothing older may take its place.
+                await self._differs(one, known)
+        await self._write(fresh, "replaced", self._exchange)
+        await self._drop_bodies([known for known in before if known is not None])
+
+    async def _exchange(self, letters: Sequence[Letter]) -> object:
+        return await self._target.letters.amend([Amendment(id=letter.id, instead=letter) for letter in letters])
 
     async def _drop_bodies(self, gone: Iterable[Letter]) -> None:
         """Remove the body files of letters that were replaced, but for those that the new ones need too."""
@@ -281,9 +249,6 @@ class _Copy:
         if old and self._target.bodies is not None:
             needed = {ref for letter in await self._there(list(gone)) for ref in body_refs(letter)}
             await self._target.bodies.drop(list(old - needed))
-
-    async def _ids_here(self, letters: Sequence[Letter]) -> set[UUID]:
-        return {letter.id for letter in await self._source.letters.get([letter.id for letter in letters]) if letter is not None}
 
     async def _there(self, letters: Sequence[Letter]) -> list[Letter | None]:
         return await self._target.letters.get([letter.id for letter in letters]) if letters else []

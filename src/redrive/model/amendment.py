@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from redrive.model.errors import BadSettings
 from redrive.model.letter import BodyRef, Headers, Letter, original_of
 from redrive.model.redaction import MARK, is_marked
 from redrive.model.status import TRANSITIONS, Act, Status
@@ -45,6 +46,12 @@ class Amendment(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | UnsetType = UNSET
     next_retry_at: datetime | UnsetType | None = UNSET
     expires_at: datetime | UnsetType | None = UNSET
+    instead: Letter | None = None
+    """A whole letter of the same id, to stand in the place of the one that is there; nothing else is looked at then but the generation."""
+
+    def __post_init__(self) -> None:
+        if self.instead is not None and self.instead.id != self.id:
+            raise BadSettings(f"letter {self.instead.id} cannot stand in the place of letter {self.id}")
 
 
 class Amended(StrEnum):
@@ -64,6 +71,8 @@ def amended(letter: Letter, amendment: Amendment, now: datetime) -> tuple[Letter
     """The letter after the amendment, and what became of it. The caller has checked that nobody holds the letter."""
     if amendment.generation is not None and amendment.generation != letter.generation:
         return letter, Amended.STALE
+    if amendment.instead is not None:
+        return amendment.instead, Amended.DONE
     if amendment.act is not None and (amendment.act not in _LEADS_TO or letter.status not in TRANSITIONS[amendment.act][0]):
         return letter, Amended.ILLEGAL
     changes: dict[str, Any] = {"updated_at": now}

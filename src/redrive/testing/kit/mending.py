@@ -11,12 +11,14 @@ from msgspec.structs import replace
 
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.arrival import Held
+from redrive.model.errors import BadSettings
 from redrive.model.letter import BodyRef, Original, RetryPlan, original_of
-from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or
+from redrive.model.query import EVERYTHING, And, Field, Is, Not, Op, Or, Text
 from redrive.model.settlement import Completed, Settled
 from redrive.model.status import TRANSITIONS, Act, Status
+from redrive.model.texts import Where
 from redrive.testing.kit.clerk import Clerk, Kit
-from redrive.testing.kit.samples import START, STORED, letter
+from redrive.testing.kit.samples import START, STORED, failure, letter
 
 _HOUR = timedelta(hours=1)
 
@@ -154,6 +156,46 @@ class Mending(Kit):
             store.amend(Amendment(id=letter("let go").id, tags=(str(number),)))
         assert store.extend(lease, by=_HOUR) == [None]
         assert [one.letter.source_id for one in store.claim()] == ["waits", "let go"]
+
+    def test_a_whole_letter_stands_in_the_place_of_another(self, store: Clerk) -> None:
+        other = letter(
+            failed=3,
+            generation=4,
+            body=b"another heron",
+            failure=failure("acme.Other", "otherwise", fingerprint="others"),
+            due=START + _HOUR,
+            priority=3,
+            tags=("moved",),
+            metadata={"from": "elsewhere"},
+        )
+        store.put(letter(due=START), letter("beside"), letter("held", due=START))
+        store.tidy_all()
+        lease = store.take(letter("held").id)
+        held = letter("held", tags=("never",))
+        answers = store.amend(
+            Amendment(id=other.id, instead=other, tags=("not looked at",)),
+            Amendment(id=held.id, instead=held),
+            Amendment(id=letter("nobody").id, instead=letter("nobody")),
+            Amendment(id=letter("beside").id, instead=letter("beside", tags=("never",)), generation=7),
+        )
+        assert answers == [Amended.DONE, Amended.LEASED, Amended.MISSING, Amended.STALE]
+        assert store.one(other.id) == other
+        assert store.one(letter("beside").id) == letter("beside")
+        assert store.end(lease, Completed()) is Settled.DONE
+        assert (
+            store.count(Is(Field.GROUP, "others")) == store.count(Is(Field.ERROR, "Other")) == store.count(Text("otherwise")) == 1
+        )
+        store.tidy_all()
+        if store.capabilities.groups:
+            assert {group.fingerprint: group.count for group in store.all_groups()} == {"others": 1, failure().fingerprint: 2}
+            assert store.count(Text("another heron", Where.BODY)) == 1
+        assert store.claim() == []
+        store.wait(hours=1)
+        assert [one.letter for one in store.claim()] == [replace(other, status=Status.RETRYING)]
+
+    def test_a_letter_stands_in_the_place_of_no_other(self) -> None:
+        with pytest.raises(BadSettings, match="cannot stand in the place"):
+            Amendment(id=letter("a").id, instead=letter("b"))
 
     def test_a_letter_that_was_reopened_meanwhile_is_left_alone(self, store: Clerk) -> None:
         store.put(letter())
