@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from redrive import IllegalTransition, LeaseLost, LetterLeased, Status, UnknownLetter, blocking
+from redrive import BadSettings, IllegalTransition, LeaseLost, LetterLeased, Status, UnknownLetter, blocking
 from redrive.model.amendment import Amendment
 from redrive.model.lease import Claim
 from redrive.model.settlement import Completed, Released
@@ -46,6 +46,11 @@ def test_an_act_that_belongs_to_a_claim_is_refused(dlq: blocking.DeadLetters, id
     with pytest.raises(IllegalTransition, match="cannot complete"):
         dlq.amend(Amendment(id=id, act=Act.COMPLETE))
     assert dlq.get(id).status is Status.PENDING
+
+
+def test_a_whole_letter_is_not_put_in_by_hand(dlq: blocking.DeadLetters, id: UUID) -> None:
+    with pytest.raises(BadSettings, match="by a copy or an import"):
+        dlq.amend(Amendment(id=id, instead=dlq.get(id)))
 
 
 def test_a_letter_that_somebody_holds_is_left_to_them(dlq: blocking.DeadLetters, id: UUID) -> None:

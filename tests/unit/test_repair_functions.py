@@ -106,6 +106,10 @@ def test_a_function_that_fails_is_told_with_the_letter_it_failed_on(store: Lette
                 ),
                 (requeues, "a repair changes body, content type, headers and target, and not the tags"),
                 (lambda value, letter: Amendment(id=order("9").id, body=b"x"), "a repair of one letter cannot amend another"),
+                (
+                    lambda value, letter: Amendment(id=letter.id, instead=letter),
+                    "a repair changes body, content type, headers and target",
+                ),
                 (lambda value, letter: Amendment(id=letter.id, body="x"), "the new body must be bytes, and is a str"),
             ):
                 (told,) = reasons(await repaired(dlq, by_function(function)))

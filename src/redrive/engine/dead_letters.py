@@ -359,6 +359,8 @@ class DeadLetters(Working):
 
     def _allowed(self, amendment: Amendment, *, as_given: bool = False) -> Amendment:
         """The amendment, unless its target leads nowhere, or the rules would redact what it gives."""
+        if amendment.instead is not None:
+            raise BadSettings("a whole letter comes by a copy or an import; say what of the letter is to change")
         if isinstance(amendment.target, str):
             amendment = replace(amendment, target=own(amendment.target))
             if amendment.target and not as_given:

@@ -111,6 +111,8 @@ def _wanted(mending: Mending, one: Material) -> Amendment | None:
     for name in _NO_CONTENT:
         if getattr(given, name) not in (None, UNSET):
             raise BadSettings(f"a repair changes body, content type, headers and target, and not the {name.replace('_', ' ')}")
+    if given.instead is not None:
+        raise BadSettings("a repair changes body, content type, headers and target, and not the whole letter")
     if given.id != one.letter.id or given.body_ref not in (None, UNSET):
         raise BadSettings("a repair of one letter cannot amend another, nor name a file for its body")
     if not isinstance(given.body, bytes) and given.body is not UNSET:
