@@ -159,6 +159,21 @@ def test_a_full_disk_under_the_output_gets_one_clear_sentence(call: list[str], u
     assert told == ([f"Broke off after {came}."] if call == ["export"] else [])
 
 
+def test_who_has_closed_the_output_hears_nothing(shell: Shell) -> None:
+    filled(shell)
+    command = f"exec '{sys.executable}' -m redrive ls >&-"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_folder_that_was_removed_gets_one_clear_sentence(shell: Shell) -> None:
     gone = shell.folder / "gone"
     gone.mkdir()
