@@ -398,9 +398,9 @@ def plans_of(server: Server, url: str, ask: Callable[[PostgresLetters], Coroutin
         async with used(url) as store, administrator(server) as admin:
             read = store._database.read
 
-            async def noted(sql: str, *args: object) -> list[asyncpg.Record]:
+            async def noted(sql: str, *args: object, is_of_texts: bool = False) -> list[asyncpg.Record]:
                 asked.append((sql, args))
-                return await read(sql, *args)
+                return await read(sql, *args, is_of_texts=is_of_texts)
 
             store._database.read = noted  # type: ignore[method-assign]  # to hear what is asked, and pass it on
             await ask(store)

@@ -9,7 +9,6 @@ import os
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -93,8 +92,8 @@ def redrive() -> None:
 def main(args: list[str] | None = None) -> Any:
     """Run a command. A mistake gets one clear sentence and no traceback; 0 done, 1 failed, 2 usage."""
     if sys.stdout is None:
-        # It was closed by whoever started us: nobody wants to hear anything.
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as this process runs
+        # It was closed by whoever started us: nobody wants to hear anything. Its number is taken, so that no store's file gets it.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     stdout = sys.stdout
     for stream in (stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
