@@ -74,6 +74,18 @@ class Shell:
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
+    def sh(self, command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a line of the system's shell, in which `$program` is the program."""
+        return subprocess.run(
+            ["sh", "-c", command],
+            cwd=folder or self.folder,
+            env=self.environment | {"program": " ".join(PROGRAM)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
     def refused(self, *args: str | bytes, status: int = 2, stdin: bytes = b"", cold: bool = False, **environment: str) -> str:
         """The one sentence that a mistake gets."""
         done = self(*args, status=status, stdin=stdin, cold=cold, **environment)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.shell import PATIENCE, Shell
+from tests.unit.shell import Shell
 
 
 @pytest.fixture
@@ -118,13 +116,5 @@ def test_bytes_that_are_no_text_do_not_break_capture(option: str, shell: Shell) 
 
 @pytest.mark.parametrize("command", ["capture --source s", "run --source s -- true"])
 def test_a_closed_standard_input_is_an_empty_one(command: str, shell: Shell) -> None:
-    done = subprocess.run(
-        ["sh", "-c", f"exec '{sys.executable}' -m redrive {command} <&-"],
-        cwd=shell.folder,
-        env=shell.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = shell.sh(f"exec $program {command} <&-")
     assert (done.stderr, done.returncode) == ("", 0)

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -193,16 +191,7 @@ def test_a_file_that_grows_too_large_leaves_nothing_behind(shell: Shell) -> None
     with shell.store() as dlq:
         dlq.hold([letter(str(number), body=b"x" * 5000) for number in range(500)])
     (shell.folder / "out.jsonl").write_text("what was there before")
-    command = f"ulimit -f 100; exec '{sys.executable}' -m redrive export -o out.jsonl"
-    done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=shell.folder,
-        env=shell.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = shell.sh("ulimit -f 100; exec $program export -o out.jsonl")
     told, mistake = done.stderr.splitlines()
     assert re.fullmatch(r"Broke off after \d+ letters; out.jsonl was not written\.", told)
     assert (done.returncode, mistake) == (1, "Error: out.jsonl cannot be written: File too large")

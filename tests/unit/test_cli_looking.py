@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -23,7 +21,7 @@ from redrive.model.query import EVERYTHING, Query
 from redrive.serve.cli.long_list import AT_ONCE, print_letters
 from redrive.serve.cli.ls import command
 from redrive.testing import START, letter
-from tests.unit.shell import BAD, PATIENCE, Shell, filled, seen_on_a_terminal
+from tests.unit.shell import BAD, Shell, filled, seen_on_a_terminal
 
 
 @pytest.fixture
@@ -235,16 +233,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell, form: str) ->
         for number in range(20):
             dlq.capture("x" * 50_000, BAD, source="s", id=str(number))
         dlq.hold([letter(str(number), source="many" * 20) for number in range(980)])
-    command = f"('{sys.executable}' -m redrive ls {form}; echo $? >status) | head -c 10"
-    done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=shell.folder,
-        env=shell.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
+    done = shell.sh(f"($program ls {form}; echo $? >status) | head -c 10")
     assert done.stderr == ""
     assert (shell.folder / "status").read_text().strip() == "0"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -161,23 +160,13 @@ def test_a_full_disk_under_the_output_gets_one_clear_sentence(call: list[str], u
 
 def test_who_has_closed_the_output_hears_nothing(shell: Shell) -> None:
     filled(shell)
-    command = f"exec '{sys.executable}' -m redrive ls >&-"
-    done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=shell.folder,
-        env=shell.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = shell.sh("exec $program ls >&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_folder_that_was_removed_gets_one_clear_sentence(shell: Shell) -> None:
     gone = shell.folder / "gone"
     gone.mkdir()
-    command = f"rmdir '{gone}'; exec '{sys.executable}' -m redrive ls"
-    done = subprocess.run(["sh", "-c", command], cwd=gone, env=shell.environment, capture_output=True, text=True, check=False)
+    done = shell.sh(f"rmdir '{gone}'; exec $program ls", gone)
     assert "Traceback" not in done.stderr
     assert done.returncode in (1, 2)
