@@ -234,7 +234,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(shell: Shell, form: str) ->
             dlq.capture("x" * 50_000, BAD, source="s", id=str(number))
         dlq.hold([letter(str(number), source="many" * 20) for number in range(980)])
     done = shell.sh(f"($program ls {form}; echo $? >status) | head -c 10")
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
     assert (shell.folder / "status").read_text().strip() == "0"
 
 

@@ -8,7 +8,6 @@ changed since or that somebody holds: nothing is done to a letter that was not c
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,7 @@ from msgspec.structs import replace
 
 from redrive.engine.finish import to_its_end
 from redrive.engine.hold import body_refs
-from redrive.engine.walk import MOST, Stride, first_of, newest, up_to, walk
+from redrive.engine.walk import MOST, Stride, newest, up_to, walk
 from redrive.model.amendment import Amended, Amendment
 from redrive.model.errors import AnswerLost, BadSettings, StoreError
 from redrive.model.letter import Letter
@@ -218,12 +217,7 @@ class _Sweep:
                 free = [letter for letter in page if letter.status is not Status.RETRYING]
                 if len(free) < len(page):
                     self._count(held=len(page) - len(free))
-                while free:
-                    number = first_of(free, stride.size)
-                    started = time.perf_counter()
-                    await to_its_end(self._step(free[:number]))
-                    await stride.rest(time.perf_counter() - started, number)
-                    free = free[number:]
+                await stride.through(free, lambda some: to_its_end(self._step(some)))
                 if not self._left:
                     return
         # They have changed before they were come to, or are gone.

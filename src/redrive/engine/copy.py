@@ -6,7 +6,6 @@ instant is simply started again, and done twice it changes nothing.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias
@@ -16,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from redrive.engine.hold import body_refs
-from redrive.engine.walk import Stride, first_of
+from redrive.engine.walk import Stride
 from redrive.engine.whole import Side, Whole, loads, placed, whole
 from redrive.model.amendment import Amendment
 from redrive.model.errors import (
@@ -198,16 +197,17 @@ class _Copy:
         """Write letters some at a time, for others write, too; or, when that is refused, one by one: a single letter must not hold up all others.
         Answers with those that were refused."""
         refused: list[tuple[Letter, RedriveError]] = []
-        waiting = letters
-        while waiting:
-            number, started = first_of(waiting, self._stride.size), time.perf_counter()
-            some, waiting = waiting[:number], waiting[number:]
+
+        async def step(some: Sequence[Letter]) -> None:
             refusal = await self._refusal(some, write)
-            await self._stride.rest(time.perf_counter() - started, number)
-            if refusal is not None and number == 1:
+            if refusal is not None and len(some) == 1:
                 refused.append((some[0], refusal))
             elif refusal is not None:
-                refused += [(letter, error) for letter in some if (error := await self._refusal([letter], write)) is not None]
+                refused.extend(
+                    [(letter, error) for letter in some if (error := await self._refusal([letter], write)) is not None]
+                )
+
+        await self._stride.through(letters, step)
         if refused and len(refused) == len(letters) and isinstance(refused[-1][1], _ITS_OWN):
             raise refused[-1][1]
         for letter, error in refused:

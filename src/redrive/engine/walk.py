@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime
 from itertools import accumulate
 
@@ -47,6 +47,16 @@ class Stride:
         elif number >= self.size and seconds < _AIM_SECONDS * 0.7:
             self.size = min(self._most, self.size + self.size // 4 + 1)
 
+    async def through(self, letters: Sequence[Letter], step: Callable[[Sequence[Letter]], Awaitable[object]]) -> None:
+        """Take a step with as many of these letters as a store is given at once, rest, and so on with the others."""
+        while letters:
+            total = accumulate(map(_weight, letters[: self.size]))
+            number = max(1, sum(size <= _STEP_BYTES for size in total))
+            started = time.perf_counter()
+            await step(letters[:number])
+            await self.rest(time.perf_counter() - started, number)
+            letters = letters[number:]
+
     async def rest(self, seconds: float, number: int) -> None:
         """Learn from a call, and let others have the store for a while."""
         self.learn(seconds, number)
@@ -71,12 +81,6 @@ async def walk(
         if (after := page.next) is None:
             return
         await stride.rest(took if is_polite else 0.0, limit)
-
-
-def first_of(letters: Sequence[Letter], most: int) -> int:
-    """How many of these letters a store is given at once: at most so many, and fewer if they are large."""
-    total = accumulate(map(_weight, letters[:most]))
-    return max(1, sum(size <= _STEP_BYTES for size in total))
 
 
 def _weight(letter: Letter) -> int:

@@ -123,12 +123,12 @@ class PostgresDesk(PostgresReceipts):
         )
 
     async def said(self, namespace: str, fingerprints: Collection[str] | None = None) -> dict[str, Triage]:
-        sql, names = f"SELECT data FROM {self._schema}.triage WHERE ", list(map(plain, fingerprints or ()))
+        sql = f"SELECT data FROM {self._schema}.triage WHERE"
         if fingerprints is None:
             rows = await self._database.read(f"{sql} namespace = $1", plain(namespace))
         else:
             keys = f"SELECT {self._schema}.key_of(ARRAY[$1, name]::text) FROM unnest($2::text[]) AS name"
-            rows = await self._database.read(f"{sql} key IN ({keys})", plain(namespace), names)
+            rows = await self._database.read(f"{sql} key IN ({keys})", plain(namespace), list(map(plain, fingerprints)))
         return {one.fingerprint: one for one in (_decode_triage(data) for (data,) in rows)}
 
     async def note(self, rows: Sequence[AuditRow]) -> None:

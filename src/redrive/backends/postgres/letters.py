@@ -226,9 +226,6 @@ class PostgresLetters:
         if self._bell is not None and any(changes.claimable_at(letter) for letter in letters):
             await self._bell.ring()
 
-    def _condition(self, query: Query, now: datetime | None) -> Condition:
-        return Condition(self._schema, query, _micros(now))
-
     async def _put_known(self, letters: Sequence[Letter], now: datetime | None) -> list[Held]:
         """Put letters of which some are there; `AlreadyThere` when another put one of the rest in the same instant."""
         async with self._database.transaction() as connection:
@@ -288,10 +285,9 @@ class PostgresLetters:
         await connection.execute(self._sql.unclaim, [letter.id for letter in letters])
         rows = []
         for letter in letters:
-            held = holdings.get(letter.id)
+            held = holdings.get(letter.id, Holding(letter))
             if (at := changes.claimable_at(letter, held)) is not None:
-                lapsed = (held.token, micros(held.until)) if held is not None and held.until is not None else (None, None)
-                rows.append((letter.id, lane_of(letter).number, letter.priority, micros(at), *lapsed))
+                rows.append((letter.id, lane_of(letter).number, letter.priority, micros(at), held.token, _micros(held.until)))
         if rows:
             await connection.execute(self._sql.plan, *arrays(rows, 6))
 

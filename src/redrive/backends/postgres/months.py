@@ -58,5 +58,5 @@ class Months:
 
     async def _dropped(self) -> bool:
         """One at a time: whoever writes waits for each."""
-        ((count,),) = await self._database.read(self._sql.drop_month)
-        return bool(count)
+        ((is_dropped,),) = await self._database.read(self._sql.drop_month)
+        return bool(is_dropped)

@@ -38,9 +38,9 @@ BEGIN
 END
 $$;
 
--- Remove a partition of a month that is past and of which no letter is left; answers with how many were removed. That is looked for while only those
+-- Remove a partition of a month that is past and of which no letter is left; was there one? That is looked for while only those
 -- wait who would write into that month; for the table as a whole everybody would wait, so it is locked when all is known, and not waited for.
-CREATE FUNCTION {schema}.drop_month() RETURNS bigint LANGUAGE plpgsql
+CREATE FUNCTION {schema}.drop_month() RETURNS boolean LANGUAGE plpgsql
     SET lock_timeout = '20ms'
 AS $$
 DECLARE
@@ -59,13 +59,13 @@ BEGIN
                 IF is_empty THEN
                     LOCK TABLE ONLY {schema}.letters IN ACCESS EXCLUSIVE MODE;
                     EXECUTE format('DROP TABLE {schema}.%I', name);
-                    RETURN 1;
+                    RETURN true;
                 END IF;
             END IF;
         EXCEPTION WHEN lock_not_available OR undefined_table OR insufficient_privilege OR deadlock_detected THEN
             NULL;
         END;
     END LOOP;
-    RETURN 0;
+    RETURN false;
 END
 $$;

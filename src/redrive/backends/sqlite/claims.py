@@ -136,12 +136,10 @@ def schedule(connection: sqlite3.Connection, letters: Iterable[Numbered], holdin
     """Those of the letters that have a next retry come due then; not before the lease that ran out on them had ended, which is kept."""
     rows = []
     for seq, letter in letters:
-        held = holdings.get(letter.id)
+        held = holdings.get(letter.id, Holding(letter))
         if (at := claimable_at(letter, held)) is not None:
-            lapsed = (held.token, micros(held.until)) if held is not None and held.until is not None else (None, None)
-            rows.append(
-                (seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, lapsed[0], None, lapsed[1])
-            )
+            until = None if held.until is None else micros(held.until)
+            rows.append((seq, letter.id.bytes, lane_of(letter).number, letter.priority, micros(at), 1, held.token, None, until))
     if rows:
         write_rows(connection, "claims", _COLUMNS, rows, _REPLACE)
 

@@ -34,6 +34,7 @@ _WRITER_CACHE_KB = 32_000
 _LOG_PAGES = 64 * 1024 * 1024 // PAGE_BYTES
 """When it grows so long, copying does not keep up, and whoever commits next has to do it."""
 _INCREMENTAL = 2
+"""A file that gives its pages back a little at a time, as SQLite numbers its ways."""
 _TURN_SECONDS = 0.25
 """How long SQLite itself waits for another process where we read or open. Who writes asks again soon: SQLite's own rests grow long."""
 

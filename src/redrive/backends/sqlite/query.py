@@ -60,9 +60,10 @@ def at(data: bytes, query: bytes) -> bool:
 Condition = tuple[str, list[Any]]
 """A condition on `letters l`, and its parameters."""
 
-_MOST_ARGUMENTS = 100
 INDEXED = frozenset({Field.STATUS, Field.SOURCE, Field.ERROR, Field.GROUP})
 """Fields whose letters lie in an index by their age."""
+_MOST_ARGUMENTS = 100
+"""Of a function; SQLite takes 127."""
 
 
 def compiled(

@@ -26,6 +26,8 @@ _GAP = 2000
 
 def parted(connection: sqlite3.Connection, query: Query) -> tuple[Query, list[Query]]:
     """What a question asks besides, and its parts that have phrases in texts that many letters have: all of them must hold."""
+    if not looks_behind(query):
+        return query, []
     most = texts.few(connection)
     common = [
         part for part in conjuncts(query) if any(not texts.has_at_most(connection, text, most) for text in texts.behind(part))

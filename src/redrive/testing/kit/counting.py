@@ -17,7 +17,6 @@ from redrive.testing.kit.samples import START, attempt, failure, letter
 
 _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
-_RANKS = {"top": [0] * 6, "mid": [0] * 3, "still": [99]}
 
 
 def _spread(store: Clerk, hours: dict[str, list[int]]) -> None:
@@ -177,7 +176,8 @@ class Counting(Kit):
         self, store: Clerk, order: GroupOrder, expected: list[str], limit: int
     ) -> None:
         needs(store, "groups")
-        _spread(store, {f"{name} {number}": hours for number in range(3) for name, hours in _RANKS.items()})
+        ranks = {"top": [0] * 6, "mid": [0] * 3, "still": [99]}
+        _spread(store, {f"{name} {number}": hours for number in range(3) for name, hours in ranks.items()})
         store.tidy_all()
         for number in range(3):
             store.purge(Is(Field.GROUP, f"top {number}"), limit=5)
